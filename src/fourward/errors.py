@@ -1,0 +1,95 @@
+"""Every error of fourward: each says what came, what was wanted, and how to repair it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Hashable, Iterable, Sequence
+from types import ModuleType
+
+
+class FourwardError(Exception):
+    """The parent of all errors that fourward raises on purpose."""
+
+
+class GraphError(FourwardError, ValueError):
+    """A graph, its labels, its inputs or its outputs can't become a Dag."""
+
+
+class CycleError(GraphError):
+    """The graph has a directed cycle; `cycle` holds the labels along one, the first repeated at the end."""
+
+    def __init__(self, cycle: Sequence[Hashable]) -> None:
+        self.cycle = list(cycle)
+        super().__init__(
+            f"the graph has a directed cycle of {len(cycle) - 1} edges: {path_text(cycle)}. "
+            "A network needs a graph without cycles: remove one of these edges, or let "
+            "fourward.orient.remove_feedback(graph) remove a small set of them."
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[list[Hashable]]]:
+        return type(self), (self.cycle,)
+
+
+class LayeringError(FourwardError, ValueError):
+    """A layering does not fit its graph."""
+
+
+class PlanError(FourwardError, ValueError):
+    """A plan breaks its own rules; this is a defect of fourward, not of the caller."""
+
+
+class InputError(FourwardError, ValueError):
+    """The tensor given to a network has the wrong type, dtype, device or shape."""
+
+
+class ActivationError(FourwardError, ValueError):
+    """An activation is unknown, or given to a neuron that can't have it."""
+
+
+class InitError(FourwardError, ValueError):
+    """An initialisation is unknown or did not do its work."""
+
+
+class WeightError(FourwardError, ValueError):
+    """A vector of weights or biases doesn't fit the graph."""
+
+
+class OptionError(FourwardError, ValueError):
+    """An option of a network or a generator is out of its range."""
+
+
+class EngineError(FourwardError, ValueError):
+    """An engine is unknown, or can't run what was asked of it."""
+
+
+class MissingExtraError(FourwardError, ImportError):
+    """A package of an optional extra isn't installed."""
+
+
+def require(package: str, extra: str) -> ModuleType:
+    """Import a package that belongs to an extra, or say which pip command installs it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != package.partition(".")[0]:
+            raise  # the package is there; something inside it is broken, and that is what to show
+        raise MissingExtraError(
+            f"this needs the package {error.name!r}, which isn't installed. "
+            f"Install it with: pip install 'fourward[{extra}]'"
+        ) from error
+
+
+def path_text(labels: Sequence[Hashable], most: int = 12) -> str:
+    """Labels as a path `a -> b -> c`, its middle left out where it is long."""
+    if len(labels) <= most:
+        return " -> ".join(map(repr, labels))
+    half = most // 2
+    left_out = len(labels) - 2 * half
+    return " -> ".join([*map(repr, labels[:half]), f"... {left_out:,} more ...", *map(repr, labels[-half:])])
+
+
+def some(items: Iterable[object], most: int = 5) -> str:
+    """The first few items, comma separated, with a count of the rest."""
+    listed = list(items)
+    rest = len(listed) - most
+    return ", ".join(map(repr, listed[:most])) + (f" and {rest:,} more" if rest > 0 else "")
