@@ -1,0 +1,8 @@
+"""Enters: anything that describes a graph of neurons. Leaves: a Dag, frozen and checked.
+
+Never belongs here: torch, layers, weights that train.
+"""
+
+from fourward.graph.dag import Dag
+
+__all__ = ["Dag"]

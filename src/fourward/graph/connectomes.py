@@ -1,0 +1,100 @@
+"""The bundled real nervous systems, each with its citation; `data/SOURCES.md` says where each fact is from."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from fourward.errors import GraphError
+from fourward.graph.convert import IntArray
+from fourward.graph.dag import Chosen, Dag
+from fourward.graph.orient import Acyclic, remove_feedback
+
+_CITATIONS = {
+    "c-elegans": (
+        "Cook SJ, Jarrell TA, Brittin CA, et al. Whole-animal connectomes of both Caenorhabditis elegans "
+        "sexes. Nature 571, 63-71 (2019). doi:10.1038/s41586-019-1352-7"
+    ),
+    "mushroom-body": (
+        "Eichler K, Li F, Litwin-Kumar A, et al. The complete connectome of a learning and memory centre in "
+        "an insect brain. Nature 548, 175-182 (2017). doi:10.1038/nature23455"
+    ),
+}
+
+#: The nervous systems that `load` knows: the worm's chemical synapses, the larval fly's mushroom bodies.
+NAMES = tuple(_CITATIONS)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Connectome:
+    """A nervous system as it was published: directed, with neuron names, cycles and all.
+
+    >>> worm = load("c-elegans")
+    >>> worm
+    Connectome('c-elegans', 302 neurons, 3,709 edges)
+    >>> worm.dag
+    Dag(302 nodes, 2,542 edges, 16 inputs, 30 outputs)
+    >>> len(worm.removed)
+    1167
+    """
+
+    name: str
+    citation: str  #: the paper to cite
+    classes: Mapping[str, str]  #: class of each neuron by name, such as "sensory"; its keys are the neurons
+    edges: list[tuple[str, str]]  #: names of the sending and the receiving neuron
+    strength: IntArray  #: (E,) as published: sections of synapses for the worm, synapses for the fly
+
+    @property
+    def dag(self) -> Dag:
+        """The graph without its feedback edges, ready for a network; `removed` lists those."""
+        return self._acyclic.dag
+
+    @property
+    def removed(self) -> list[tuple[Any, Any]]:
+        """The edges that `dag` lacks, by names: feedback, and a neuron's synapses onto itself."""
+        return self._acyclic.removed
+
+    @cached_property
+    def _acyclic(self) -> Acyclic:
+        return self.acyclic()
+
+    def acyclic(self, *, inputs: Chosen = None, outputs: Chosen = None) -> Acyclic:
+        """The same with inputs and outputs of your choice; see `fourward.orient.remove_feedback`."""
+        return remove_feedback(self.edges, nodes=self.classes, inputs=inputs, outputs=outputs)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """All of it as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""
+        graph = nx.DiGraph(name=self.name, citation=self.citation)
+        graph.add_nodes_from((name, {"neuron_class": kind}) for name, kind in self.classes.items())
+        weighted = zip(self.edges, self.strength.tolist(), strict=True)
+        graph.add_weighted_edges_from(((u, v, s) for (u, v), s in weighted), weight="strength")
+        return graph
+
+    def __repr__(self) -> str:
+        return f"Connectome({self.name!r}, {len(self.classes):,} neurons, {len(self.edges):,} edges)"
+
+
+def load(name: str) -> Connectome:
+    """A bundled nervous system: "c-elegans", or "mushroom-body" of the larval fly."""
+    if name not in NAMES:
+        raise GraphError(f"there is no connectome {name!r}. Bundled are {', '.join(NAMES)}.")
+    nodes, rows = _table(f"{name}.nodes.csv"), _table(f"{name}.edges.csv")
+    return Connectome(
+        name,
+        _CITATIONS[name],
+        {row["neuron"]: row["class"] for row in nodes},
+        [(row["source"], row["target"]) for row in rows],
+        np.array([int(row["strength"]) for row in rows]),
+    )
+
+
+def _table(file: str) -> list[dict[str, str]]:
+    with (files("fourward.graph") / "data" / file).open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))

@@ -1,0 +1,219 @@
+"""Edges, networkx, rustworkx, scipy.sparse and masks to one plain form, the EdgeList, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+import rustworkx as rx
+import scipy.sparse as sp
+
+from fourward.errors import GraphError, some
+
+IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
+Labels = Sequence[Hashable]
+Nodes = int | Iterable[Hashable] | None
+
+#: Node attributes that carry the order of inputs and outputs through networkx and graph files.
+INPUT, OUTPUT = "fourward_input", "fourward_output"
+
+
+class EdgeList(NamedTuple):
+    """A graph as it came: nothing sorted, nothing checked but that endpoints are nodes."""
+
+    source: IntArray  # (E,) node index where each edge starts
+    target: IntArray  # (E,) node index where it ends
+    labels: Labels  # label of each node index
+    directed: bool
+    inputs: list[Hashable] | None = None  # labels that the graph itself names as inputs, in order
+    outputs: list[Hashable] | None = None
+
+
+def read(graph: Any, nodes: Nodes = None) -> EdgeList:
+    """Read whatever describes a graph: networkx, rustworkx, scipy.sparse, or an iterable of pairs.
+
+    An iterable of pairs counts as directed; `nodes` (a count, or labels in order) goes with it alone.
+    """
+    readers = (
+        (nx.Graph, from_networkx),
+        ((rx.PyDiGraph, rx.PyGraph), from_rustworkx),
+        ((sp.sparray, sp.spmatrix), from_scipy),
+    )
+    for kind, reader in readers:
+        if isinstance(graph, kind):
+            if nodes is not None:
+                raise GraphError(
+                    f"nodes= was given together with a {type(graph).__name__}, which already names its "
+                    "nodes. Leave nodes= away, or pass the edges as pairs."
+                )
+            return reader(graph)
+    return from_pairs(graph, nodes)
+
+
+def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
+    """Pairs of labels, or an (E, 2) integer array.
+
+    Integer labels stand in ascending order, any others in order of first appearance; `nodes` states
+    another order and may name nodes without edges.
+    """
+    array = _integer_pairs(pairs)
+    if array is not None:
+        return _from_integer_array(array, nodes)
+    listed = [_pair(pair, k) for k, pair in enumerate(pairs)]
+    labels = _label_tuple(nodes) if nodes is not None else tuple(dict.fromkeys(v for pair in listed for v in pair))
+    index = {label: i for i, label in enumerate(labels)}
+    missing = dict.fromkeys(v for pair in listed for v in pair if v not in index)
+    if missing:
+        raise GraphError(
+            f"edges name nodes that nodes= doesn't list: {some(missing)}. Add them to nodes=, or leave it away."
+        )
+    flat = np.fromiter((index[v] for pair in listed for v in pair), np.int64, 2 * len(listed))
+    return EdgeList(flat[0::2], flat[1::2], labels, directed=True)
+
+
+def from_networkx(graph: nx.Graph) -> EdgeList:
+    """A networkx graph, nodes in its own order; parallel edges are kept and refused later."""
+    labels = tuple(graph.nodes)
+    index = {label: i for i, label in enumerate(labels)}
+    flat = np.fromiter((index[v] for pair in graph.edges() for v in pair), np.int64, 2 * graph.number_of_edges())
+    marked = [_marked(graph, attribute) for attribute in (INPUT, OUTPUT)]
+    return EdgeList(flat[0::2], flat[1::2], labels, graph.is_directed(), *marked)
+
+
+def from_rustworkx(graph: rx.PyDiGraph | rx.PyGraph) -> EdgeList:
+    """A rustworkx graph; labels are the node payloads if these are hashable and distinct, else indices."""
+    indices = np.asarray(graph.node_indices(), dtype=np.int64)
+    payloads = graph.nodes()
+    try:
+        distinct = len(set(payloads)) == len(payloads)
+    except TypeError:
+        distinct = False
+    labels = tuple(payloads) if distinct else tuple(indices.tolist())
+    position = np.zeros(int(indices.max(initial=-1)) + 1, np.int64)
+    position[indices] = np.arange(len(indices))
+    pairs = position[np.asarray(graph.edge_list(), dtype=np.int64).reshape(-1, 2)]
+    return EdgeList(pairs[:, 0], pairs[:, 1], labels, isinstance(graph, rx.PyDiGraph))
+
+
+def from_scipy(matrix: Any, labels: Iterable[Hashable] | None = None) -> EdgeList:
+    """A square sparse matrix: an entry stored at [u, v] is the edge u -> v, whatever its value."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise GraphError(f"an adjacency matrix must be square, but this one has shape {matrix.shape}.")
+    coordinates = matrix.tocoo()
+    named = range(matrix.shape[0]) if labels is None else _label_tuple(labels)
+    if len(named) != matrix.shape[0]:
+        raise GraphError(f"{len(named)} labels were given for a matrix of {matrix.shape[0]} nodes.")
+    return EdgeList(coordinates.row, coordinates.col, named, directed=True)
+
+
+def from_mask(mask: Any, labels: Iterable[Hashable] | None = None) -> EdgeList:
+    """A square boolean array: True at [u, v] is the edge u -> v."""
+    array = np.asarray(mask)
+    if array.dtype != np.bool_:
+        raise GraphError(
+            f"a mask must be boolean, but this one is {array.dtype}. Write mask != 0, or use "
+            "Dag.from_scipy for a matrix of weights."
+        )
+    return from_scipy(sp.coo_array(np.atleast_2d(array)), labels)
+
+
+def to_networkx(source: IntArray, target: IntArray, labels: Labels, inputs: IntArray, outputs: IntArray) -> nx.DiGraph:
+    """A DiGraph with the same labels, which carries the order of inputs and outputs as node attributes."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(labels)
+    graph.add_edges_from((labels[u], labels[v]) for u, v in zip(source.tolist(), target.tolist(), strict=True))
+    for attribute, chosen in ((INPUT, inputs), (OUTPUT, outputs)):
+        for place, node in enumerate(chosen.tolist()):
+            graph.nodes[labels[node]][attribute] = place
+    return graph
+
+
+def to_rustworkx(source: IntArray, target: IntArray, labels: Labels) -> rx.PyDiGraph:
+    """A PyDiGraph whose node payloads are the labels."""
+    graph = rx.PyDiGraph(multigraph=False)
+    graph.add_nodes_from(list(labels))
+    graph.add_edges_from_no_data(list(zip(source.tolist(), target.tolist(), strict=True)))
+    return graph
+
+
+def _integer_pairs(pairs: Any) -> IntArray | None:
+    """The pairs as an (E, 2) integer array if that is what they are, else None."""
+    if isinstance(pairs, Mapping | str | bytes) or not isinstance(pairs, Iterable):
+        raise GraphError(
+            f"edges must be pairs of labels, such as [('a', 'b')], or an (E, 2) array; got {type(pairs).__name__}."
+        )
+    if isinstance(pairs, np.ndarray):
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise GraphError(f"an array of edges must have shape (E, 2), but this one has {pairs.shape}.")
+        if np.issubdtype(pairs.dtype, np.integer):
+            return pairs
+    elif isinstance(pairs, list | tuple) and pairs and all(map(_is_integer_pair, pairs)):
+        try:
+            return np.array(pairs, dtype=np.int64)
+        except OverflowError:  # integers beyond 64 bits are labels like any other
+            return None
+    return None
+
+
+def _is_integer_pair(pair: Any) -> bool:
+    return type(pair) in (tuple, list) and len(pair) == 2 and type(pair[0]) is int and type(pair[1]) is int
+
+
+def _from_integer_array(array: IntArray, nodes: Nodes) -> EdgeList:
+    source, target = array[:, 0], array[:, 1]
+    labels: Labels
+    if isinstance(nodes, int | np.integer):
+        labels = _label_tuple(nodes)
+        if array.size and (array.min() < 0 or array.max() >= len(labels)):
+            worst = array.min() if array.min() < 0 else array.max()
+            raise GraphError(f"an edge names node {worst}, but nodes={nodes} means the nodes 0 to {int(nodes) - 1}.")
+        return EdgeList(source, target, labels, directed=True)
+    if nodes is not None:
+        labels = _label_tuple(nodes)
+        if not all(isinstance(label, int | np.integer) for label in labels):
+            raise GraphError(f"edges name nodes by integers, but nodes= lists other labels: {some(labels)}.")
+        listed = np.array(labels, dtype=np.int64)
+        by_value = np.argsort(listed, kind="stable")
+        place = np.searchsorted(listed, array, sorter=by_value).clip(max=len(listed) - 1)
+        found = by_value[place] if len(listed) else np.zeros(array.shape, np.int64)
+        unknown = array[listed[found] != array] if len(listed) else array.ravel()
+        if len(unknown):
+            raise GraphError(f"edges name nodes that nodes= doesn't list: {some(np.unique(unknown).tolist())}.")
+        return EdgeList(found[:, 0], found[:, 1], labels, directed=True)
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, -1)
+    if low < 0 or high > 4 * array.size + 1024:  # scattered integers: sort them instead of counting
+        values, inverse = np.unique(array, return_inverse=True)
+        inverse = inverse.reshape(array.shape)
+        return EdgeList(inverse[:, 0], inverse[:, 1], tuple(values.tolist()), directed=True)
+    present = np.zeros(high + 1, np.bool_)
+    present[source] = True
+    present[target] = True
+    if present.all():
+        return EdgeList(source, target, range(high + 1), directed=True)
+    place = np.cumsum(present) - 1
+    return EdgeList(place[source], place[target], tuple(np.flatnonzero(present).tolist()), directed=True)
+
+
+def _pair(pair: Any, k: int) -> tuple[Hashable, Hashable]:
+    try:
+        u, v = pair
+        hash((u, v))
+    except (TypeError, ValueError):
+        raise GraphError(f"edge number {k} is {pair!r}: an edge is a pair of hashable labels.") from None
+    return u, v
+
+
+def _label_tuple(nodes: int | Iterable[Hashable]) -> Labels:
+    if isinstance(nodes, int | np.integer):
+        if nodes < 0:
+            raise GraphError(f"nodes={nodes} was given, but a number of nodes can't be negative.")
+        return range(int(nodes))
+    return nodes if isinstance(nodes, range) else tuple(nodes)
+
+
+def _marked(graph: nx.Graph, attribute: str) -> list[Hashable] | None:
+    places = [(place, label) for label, place in graph.nodes(data=attribute) if place is not None]
+    places.sort(key=lambda item: item[0])
+    return [label for _, label in places] or None

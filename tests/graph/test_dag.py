@@ -1,0 +1,217 @@
+import copy
+import itertools
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+import rustworkx as rx
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourward import Dag, generate
+from fourward.errors import CycleError, FourwardError, GraphError
+
+PAIRS = [("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")]
+
+
+def label_pairs(dag: Dag) -> set:
+    return {(dag.labels[u], dag.labels[v]) for u, v in dag.edges.tolist()}
+
+
+def test_from_pairs_of_labels():
+    dag = Dag.from_edges(PAIRS)
+    assert list(dag.labels) == ["a", "c", "b", "d"], "order of first appearance"
+    assert label_pairs(dag) == set(PAIRS)
+    assert [dag.labels[v] for v in dag.inputs] == ["a", "b"]
+    assert [dag.labels[v] for v in dag.outputs] == ["d"]
+    assert (dag.num_nodes, dag.num_edges, dag.num_inputs, dag.num_outputs) == (4, 4, 2, 1)
+
+
+def test_edges_stand_by_target_then_source():
+    dag = generate.erdos_renyi(50, 0.3, seed=0)
+    keys = dag.edges[:, 1].astype(int) * 50 + dag.edges[:, 0]
+    assert (np.diff(keys) > 0).all()
+    for v in range(dag.num_nodes):
+        assert (dag.edges[dag.in_start[v] : dag.in_start[v + 1], 1] == v).all()
+
+
+@pytest.mark.parametrize("kind", [list, np.array, tuple, iter])
+def test_integers_stand_in_ascending_order(kind):
+    dag = Dag.from_edges(kind([(7, 2), (2, 5)])) if kind is not iter else Dag.from_edges(np.array([(7, 2), (2, 5)]))
+    assert list(dag.labels) == [2, 5, 7]
+    assert label_pairs(dag) == {(7, 2), (2, 5)}
+
+
+def test_scattered_and_negative_integers():
+    dag = Dag.from_edges(np.array([(-5, 10**12), (10**12, 3)]))
+    assert list(dag.labels) == [-5, 3, 10**12]
+    assert label_pairs(dag) == {(-5, 10**12), (10**12, 3)}
+    assert label_pairs(Dag.from_edges([(0, 2**70)])) == {(0, 2**70)}
+
+
+def test_any_hashable_label():
+    labels = [("tuple", 1), frozenset({1}), 3.5, None, "text", True]
+    pairs = list(itertools.pairwise(labels))
+    assert label_pairs(Dag.from_edges(pairs)) == set(pairs)
+
+
+def test_generators_of_pairs():
+    assert label_pairs(Dag.from_edges((u, u + 1) for u in range(3))) == {(0, 1), (1, 2), (2, 3)}
+
+
+def test_nodes_by_count_and_by_label():
+    assert Dag.from_edges([(0, 1)], nodes=4).num_nodes == 4
+    dag = Dag.from_edges([("b", "a")], nodes=["a", "b", "c"])
+    assert dag.edges.tolist() == [[1, 0]]
+    dag = Dag.from_edges(np.array([[9, 4]]), nodes=[9, 1, 4])
+    assert dag.edges.tolist() == [[0, 2]]
+
+
+def test_chosen_inputs_and_outputs_keep_their_order():
+    dag = Dag.from_edges(PAIRS, inputs=["b", "a"], outputs=["c", "d", "a"])
+    assert [dag.labels[v] for v in dag.inputs] == ["b", "a"]
+    assert [dag.labels[v] for v in dag.outputs] == ["c", "d", "a"]
+
+
+def test_networkx_round_trip():
+    dag = Dag.from_edges(PAIRS, inputs=["b"], outputs=["c", "d"])
+    graph = dag.to_networkx()
+    assert isinstance(graph, nx.DiGraph)
+    assert set(graph.edges) == set(PAIRS)
+    assert Dag.from_networkx(graph) == dag
+    assert Dag.from_networkx(graph, outputs=["d"]).num_outputs == 1
+    renamed = Dag.from_networkx(nx.relabel_nodes(graph, {"b": "B"}))
+    assert [renamed.labels[v] for v in renamed.inputs] == ["B"]
+
+
+def test_rustworkx_round_trip():
+    dag = Dag.from_edges(PAIRS)
+    assert Dag.from_rustworkx(dag.to_rustworkx()) == dag
+    graph = rx.PyDiGraph()
+    graph.add_nodes_from(["same", "same", "same"])
+    graph.add_edge(0, 2, None)
+    graph.remove_node(1)
+    assert label_pairs(Dag.from_rustworkx(graph)) == {(0, 2)}
+
+
+@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array, sp.coo_matrix])
+def test_scipy_round_trip(form):
+    dag = generate.erdos_renyi(30, 0.2, seed=0)
+    assert Dag.from_scipy(form(dag.to_scipy()), labels=dag.labels) == dag
+    weight = np.arange(dag.num_edges) + 0.5
+    matrix = dag.to_scipy(weight)
+    assert matrix[dag.edges[3, 0], dag.edges[3, 1]] == 3.5
+
+
+def test_a_stored_zero_is_an_edge():
+    assert Dag.from_scipy(sp.coo_array(([0.0], ([0], [1])), shape=(2, 2))).num_edges == 1
+
+
+def test_mask():
+    mask = np.triu(np.ones((4, 4), bool), 1)
+    assert Dag.from_mask(mask) == generate.complete(4)
+    assert Dag.from_mask(mask, labels="wxyz").index("z") == 3
+
+
+def test_find_edges():
+    dag = Dag.from_edges(PAIRS)
+    found = dag.find_edges(PAIRS)
+    assert [(dag.labels[u], dag.labels[v]) for u, v in dag.edges[found].tolist()] == PAIRS
+    with pytest.raises(GraphError, match=r"'d', 'a'"):
+        dag.find_edges([("d", "a")])
+
+
+def test_frozen():
+    dag = Dag.from_edges(PAIRS)
+    with pytest.raises(AttributeError):
+        dag.labels = ()
+    for name in ("edges", "inputs", "outputs", "order", "in_start"):
+        for one in (dag, pickle.loads(pickle.dumps(dag))):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(one, name)[...] = 0
+
+
+def test_equal_hash_copy_pickle():
+    dag = generate.erdos_renyi(40, 0.2, seed=1)
+    twin = pickle.loads(pickle.dumps(dag))
+    assert twin == dag
+    assert hash(twin) == hash(dag)
+    assert copy.deepcopy(dag) is dag
+    assert dag != generate.erdos_renyi(40, 0.2, seed=2)
+    assert dag != "dag"
+
+
+@given(st.integers(0, 10**6))
+def test_order_is_topological(seed):
+    dag = generate.erdos_renyi(30, 0.2, seed=seed)
+    place = np.empty(dag.num_nodes, int)
+    place[dag.order] = np.arange(dag.num_nodes)
+    assert sorted(dag.order) == list(range(dag.num_nodes))
+    assert (place[dag.source] < place[dag.target]).all()
+
+
+def test_a_cycle_is_printed_by_its_labels():
+    pairs = [("in", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "out")]
+    with pytest.raises(CycleError, match="directed cycle of 3 edges") as caught:
+        Dag.from_edges(pairs)
+    cycle = caught.value.cycle
+    assert cycle[0] == cycle[-1]
+    assert set(itertools.pairwise(cycle)) <= set(pairs)
+    assert all(repr(label) in str(caught.value) for label in cycle)
+    assert "remove_feedback" in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_cycle_of_a_million_nodes_is_found_at_once():
+    n = 10**6
+    ring = np.stack((np.arange(n), (np.arange(n) + 1) % n), -1)
+    with pytest.raises(CycleError, match="1000000 edges"):
+        Dag.from_edges(ring)
+
+
+BAD = {
+    "self-loop": (lambda: Dag.from_edges([("a", "a"), ("a", "b")]), r"itself.*'a'"),
+    "duplicate": (lambda: Dag.from_edges([("a", "b"), ("a", "b")]), r"more than once.*'a', 'b'"),
+    "empty": (lambda: Dag.from_edges([]), "empty"),
+    "empty array": (lambda: Dag.from_edges(np.empty((0, 2), int)), "empty"),
+    "unknown input": (lambda: Dag.from_edges(PAIRS, inputs=["q"]), r"inputs are no nodes.*'q'"),
+    "unknown output": (lambda: Dag.from_edges(PAIRS, outputs=["q"]), r"outputs are no nodes.*'q'"),
+    "repeated input": (lambda: Dag.from_edges(PAIRS, inputs=["a", "a"]), r"more than once.*'a'"),
+    "repeated output": (lambda: Dag.from_edges(PAIRS, outputs=["d", "d"]), r"more than once.*'d'"),
+    "no inputs": (lambda: Dag.from_edges(PAIRS, inputs=[]), "at least one input"),
+    "no outputs": (lambda: Dag.from_edges(PAIRS, outputs=[]), "at least one output"),
+    "fed input": (lambda: Dag.from_edges(PAIRS, inputs=["a", "c"]), r"incoming edges.*'c'"),
+    "undirected": (lambda: Dag.from_networkx(nx.path_graph(3)), "random_order"),
+    "parallel": (lambda: Dag.from_networkx(nx.MultiDiGraph([(0, 1), (0, 1)])), "more than once"),
+    "undirected rustworkx": (lambda: Dag.from_rustworkx(rx.PyGraph()), "undirected"),
+    "not square": (lambda: Dag.from_scipy(sp.coo_array((2, 3))), "square"),
+    "mask of numbers": (lambda: Dag.from_mask(np.ones((2, 2))), "boolean"),
+    "flat mask": (lambda: Dag.from_mask(np.ones(3, bool)), "square"),
+    "labels of a matrix": (lambda: Dag.from_scipy(sp.coo_array((2, 2)), labels="abc"), "3 labels"),
+    "labels twice": (lambda: Dag.from_edges([("a", "b")], nodes=["a", "b", "a"]), r"distinct.*'a'"),
+    "node out of range": (lambda: Dag.from_edges([(0, 5)], nodes=3), "node 5"),
+    "negative node": (lambda: Dag.from_edges([(0, -1)], nodes=3), "node -1"),
+    "negative count": (lambda: Dag.from_edges([], nodes=-1), "negative"),
+    "node not listed": (lambda: Dag.from_edges([("a", "b")], nodes=["a"]), r"doesn't list: 'b'"),
+    "number not listed": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=[0, 1]), r"doesn't list: 9"),
+    "number among names": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=["a"]), "other labels"),
+    "three ends": (lambda: Dag.from_edges([("a", "b", "c")]), r"edge number 0 is \('a', 'b', 'c'\)"),
+    "no pair": (lambda: Dag.from_edges([1, 2]), "edge number 0 is 1"),
+    "unhashable": (lambda: Dag.from_edges([([1], [2])]), "hashable"),
+    "wrong shape": (lambda: Dag.from_edges(np.zeros((3, 3), int)), r"\(E, 2\)"),
+    "no edges at all": (lambda: Dag.from_edges(5), "got int"),
+    "a string": (lambda: Dag.from_edges("ab"), "got str"),
+    "unknown label": (lambda: Dag.from_edges(PAIRS).index("q"), "no node has the label 'q'"),
+    "values": (lambda: Dag.from_edges(PAIRS).to_scipy([1.0]), "one value for each of 4"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    call, message = BAD[name]
+    with pytest.raises(GraphError, match=message) as caught:
+        call()
+    assert isinstance(caught.value, FourwardError)
+    assert isinstance(caught.value, ValueError)
