@@ -1,0 +1,88 @@
+"""One table of activations: name, code, formula, derivative. Every engine reads it.
+
+A new activation is one row here, and the contract suite then demands it of every engine. Formulas are
+Python expressions in z, derivatives in z or in a = f(z), over the names in `VOCABULARY`, so that a torch
+tensor, a Numba kernel, a Triton kernel or printed source can evaluate them. A derivative that is written
+in a alone spares a backward pass from keeping z.
+
+NaN goes through every one of them, and at kinks the derivatives are torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fourward.errors import ActivationError
+
+#: What a formula may call; `where(c, x, y)` is x where c holds, else y.
+VOCABULARY = ("abs", "cos", "erf", "exp", "expm1", "log1p", "sin", "tanh", "where")
+
+#: Codes from here on mean a callable of the user's: CUSTOM + its place among them.
+CUSTOM = 1000
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A row of the table."""
+
+    name: str
+    code: int  #: what kernels switch on; never given to another row
+    formula: str  #: f(z)
+    derivative: str  #: f'(z), in z or in a = f(z)
+    torch_formula: str  #: f(z) over the functions of torch and torch.nn.functional, as autograd likes it
+
+
+_SELU_SCALE = "1.0507009873554805"
+_SELU_ALPHA_SCALE = "1.7580993408473766"  # alpha 1.6732632423543772 times the scale
+
+_ROWS = (
+    Activation("identity", 0, "z", "1", "z"),
+    Activation("relu", 1, "where(z <= 0, 0, z)", "where(a <= 0, 0, 1)", "relu(z)"),
+    Activation("leaky_relu", 2, "where(z > 0, z, 0.01 * z)", "where(a > 0, 1, 0.01)", "leaky_relu(z, 0.01)"),
+    Activation("elu", 3, "where(z > 0, z, expm1(z))", "where(a > 0, 1, a + 1)", "elu(z)"),
+    Activation(
+        "selu",
+        4,
+        f"where(z > 0, {_SELU_SCALE} * z, {_SELU_ALPHA_SCALE} * expm1(z))",
+        f"where(a > 0, {_SELU_SCALE}, a + {_SELU_ALPHA_SCALE})",
+        "selu(z)",
+    ),
+    Activation(
+        "gelu",
+        5,
+        "0.5 * z * (1 + erf(0.7071067811865476 * z))",
+        "0.5 * (1 + erf(0.7071067811865476 * z)) + 0.3989422804014327 * z * exp(-0.5 * z * z)",
+        "gelu(z)",
+    ),
+    Activation(
+        "silu",
+        6,
+        "z / (1 + exp(-z))",
+        "(1 + z * (1 - 1 / (1 + exp(-z)))) / (1 + exp(-z))",
+        "silu(z)",
+    ),
+    Activation("tanh", 7, "tanh(z)", "1 - a * a", "tanh(z)"),
+    Activation("sigmoid", 8, "1 / (1 + exp(-z))", "a * (1 - a)", "sigmoid(z)"),
+    Activation("softplus", 9, "where(z > 20, z, log1p(exp(z)))", "-expm1(-a)", "softplus(z)"),
+    Activation("sin", 10, "sin(z)", "cos(z)", "sin(z)"),
+    Activation("gaussian", 11, "exp(-z * z)", "-2 * z * exp(-z * z)", "exp(-z * z)"),
+    Activation("abs", 12, "abs(z)", "where(z > 0, 1, where(z < 0, -1, z))", "abs(z)"),
+    Activation("square", 13, "z * z", "2 * z", "square(z)"),
+)
+
+#: The table, by name.
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({row.name: row for row in _ROWS})
+BY_CODE: Mapping[int, Activation] = MappingProxyType({row.code: row for row in _ROWS})
+
+
+def lookup(name: str) -> Activation:
+    """The row with this name; the error lists those there are."""
+    try:
+        return ACTIVATIONS[name]
+    except KeyError:
+        raise ActivationError(
+            f"there is no activation {name!r}. Known are {', '.join(ACTIVATIONS)}; any other function can be "
+            "given as a torch callable."
+        ) from None

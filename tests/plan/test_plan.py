@@ -1,0 +1,91 @@
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.cases import ZOO, case
+from fourward import generate, layering
+from fourward.engine.activations import DEFINED_FUNCTIONS, TORCH_FUNCTIONS
+from fourward.errors import ActivationError, LayeringError, PlanError
+from fourward.plan import build_plan
+from fourward.plan.activations import ACTIVATIONS, BY_CODE, VOCABULARY, lookup
+from fourward.plan.verify import verify
+
+
+def plan_of(dag, seed=None):
+    lay = layering.push_sources(dag, layering.longest_path(dag))
+    if seed is not None:
+        lay = layering.reassign(dag, lay, seed=seed)
+    return build_plan(dag, lay, np.random.default_rng(0).integers(0, 3, dag.num_nodes))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_plans_are_legal(name):
+    for seed in (None, 1):
+        plan = plan_of(case(name).dag, seed)
+        verify(plan)
+        covered = [(level, code) for level, start, stop, code in plan.runs() for _ in range(start, stop)]
+        assert len(covered) == len(case(name).dag.neurons)
+        assert [code for _, code in covered] == plan.code[plan.dag.num_inputs :].tolist()
+        keys = [run[0] * 10 + run[3] for run in plan.runs()]
+        assert keys == sorted(set(keys)), "within a level, each activation is one run"
+
+
+@pytest.mark.parametrize("field", ["order", "position", "level_start", "edge", "source", "neuron", "outputs"])
+def test_verify_sees_a_broken_plan(field):
+    plan = plan_of(generate.erdos_renyi(30, 0.2, seed=0))
+    broken = getattr(plan, field).copy()
+    broken[[0, -1]] = broken[[-1, 0]]
+    with pytest.raises(PlanError):
+        verify(dataclasses.replace(plan, **{field: broken}))
+
+
+def test_frozen_copy_pickle():
+    plan = plan_of(generate.erdos_renyi(30, 0.2, seed=0))
+    with pytest.raises(ValueError, match="read-only"):
+        plan.source[0] = 1
+    assert copy.deepcopy(plan) is plan
+    twin = pickle.loads(pickle.dumps(plan))
+    for field in dataclasses.fields(plan):
+        assert np.array_equal(getattr(twin, field.name), getattr(plan, field.name))
+
+
+def test_plan_needs_its_own_layering():
+    with pytest.raises(LayeringError):
+        build_plan(generate.chain(3), layering.longest_path(generate.chain(4)), np.zeros(3, int))
+
+
+Z = torch.cat((torch.linspace(-30, 30, 301), torch.tensor([-1e-3, 1e-3, 19.99, 20.01, 100.0, -100.0]))).double()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_table_agrees_with_torch(name, dtype):
+    """Formula and derivative as the table writes them, against torch's own function and its autograd."""
+    code = ACTIVATIONS[name].code
+    found = []
+    for function, kind in ((DEFINED_FUNCTIONS[code], dtype), (TORCH_FUNCTIONS[code], torch.float64)):
+        z = Z.to(dtype).to(kind).requires_grad_()
+        a = function(z)
+        (slope,) = torch.autograd.grad(a.sum(), z)
+        assert a.dtype == slope.dtype == kind
+        found += [a.detach().double(), slope.double()]
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-6}[dtype]
+    # softplus switches to z itself beyond 20, where log1p(exp(z)) differs from z by 2e-9
+    torch.testing.assert_close(found[0], found[2], rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found[1], found[3], rtol=max(tolerance, 3e-9), atol=tolerance)
+
+
+def test_codes_are_distinct_and_lookup_lists_names():
+    assert len(BY_CODE) == len(ACTIVATIONS)
+    assert "where" in VOCABULARY
+    with pytest.raises(ActivationError, match=r"'swish'.*relu.*square.*callable"):
+        lookup("swish")
+
+
+def test_the_table_has_what_the_readme_promises():
+    wanted = "relu leaky_relu elu selu gelu silu tanh sigmoid softplus identity sin gaussian abs square"
+    assert set(wanted.split()) <= set(ACTIVATIONS)
