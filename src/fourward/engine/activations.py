@@ -1,0 +1,80 @@
+"""The rows of the activation table as functions of torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fourward.errors import ActivationError
+from fourward.plan.activations import BY_CODE, CUSTOM, VOCABULARY, Activation
+
+Function = Callable[[Tensor], Tensor]
+
+
+def _torch_function(row: Activation) -> Function:
+    names = {n: getattr(nn.functional, n, getattr(torch, n, None)) for n in _parse(row.torch_formula).co_names}
+    function: Function = eval(f"lambda z: {row.torch_formula}", names)
+    return function
+
+
+def _defined_function(row: Activation) -> Function:
+    return lambda z: _Defined.apply(z, row)
+
+
+def apply(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping[int, Function]) -> Tensor:
+    """Apply an activation of the table, or one of the user's own, to each element of z."""
+    if code < CUSTOM:
+        return table[code](z)
+    a = custom[code - CUSTOM](z)
+    if not isinstance(a, Tensor) or a.shape != z.shape:
+        came = tuple(a.shape) if isinstance(a, Tensor) else type(a).__name__
+        raise ActivationError(
+            f"a custom activation must act on each element alone: it was given shape {tuple(z.shape)} and "
+            f"returned {came}."
+        )
+    return a
+
+
+class _Defined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, row: Activation) -> Tensor:
+        a = _evaluate(row.formula, z=z)
+        a = a.clone() if a is z else a
+        ctx.row = row
+        ctx.save_for_backward(z, a)
+        return a
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        z, a = ctx.saved_tensors
+        return grad * _evaluate(ctx.row.derivative, z=z, a=a), None
+
+
+def _evaluate(formula: str, **values: Tensor) -> Tensor:
+    like = values["z"]
+
+    def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
+        """torch.where, but two numbers take the type of z and not the default one."""
+        x, y = (torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in (x, y))
+        return torch.where(condition, x, y)
+
+    names = {name: getattr(torch, name) for name in VOCABULARY} | {"where": where}
+    result: Tensor = eval(_parse(formula), names, values)
+    return result
+
+
+@cache
+def _parse(formula: str) -> CodeType:
+    return compile(formula, f"<activation {formula}>", "eval")
+
+
+#: By code: each activation as torch itself computes it, fast and differentiable twice.
+TORCH_FUNCTIONS: Mapping[int, Function] = {code: _torch_function(row) for code, row in BY_CODE.items()}
+#: By code: each activation by the table's own formula and derivative.
+DEFINED_FUNCTIONS: Mapping[int, Function] = {code: _defined_function(row) for code, row in BY_CODE.items()}

@@ -1,0 +1,121 @@
+"""DagModule: what FourWard and the paper's methods share, from the check of x to the shape of the result."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fourward.engine.base import Dropout, pass_key
+from fourward.errors import GraphError, InputError, OptionError, WeightError
+from fourward.graph.dag import Dag
+from fourward.layering import Layering, longest_path, push_sources
+from fourward.nn.choices import Activations, One, resolve
+from fourward.plan.plan import build_plan
+
+
+class DagModule(nn.Module):
+    """A module over a Dag: ordered features in, activations of the outputs out."""
+
+    def __init__(
+        self,
+        dag: Dag,
+        activation: Activations,
+        output_activation: One | None,
+        dropout: float,
+        seed: int | None,
+        layering: Layering | None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(dag, Dag):
+            raise GraphError(
+                f"a network is made from a Dag, but a {type(dag).__name__} came. Make one with Dag.from_edges, "
+                "Dag.from_networkx and the like; a connectome has one as its .dag."
+            )
+        if not 0 <= dropout < 1:
+            raise OptionError(f"dropout={dropout!r} came, but it must be at least 0 and under 1.")
+        self.dag = dag
+        self.layering = push_sources(dag, longest_path(dag)) if layering is None else layering
+        self.layering.verify()
+        code, self.custom_activations = resolve(dag, activation, output_activation)
+        self.plan = build_plan(dag, self.layering, code)
+        self.dropout = float(dropout)
+        self.seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
+        self.passes: Tensor
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs' activations: (..., num_inputs) -> (..., num_outputs)."""
+        return self._run(x, everything=False)
+
+    def activations(self, x: Tensor) -> Tensor:
+        """The activations of all nodes, by node index: (..., num_inputs) -> (..., num_nodes)."""
+        return self._run(x, everything=True)
+
+    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+        """(B, I) -> (B, O), or (B, N) for everything."""
+        raise NotImplementedError
+
+    def _weights_like(self) -> tuple[torch.dtype, torch.device]:
+        """Dtype and device of the parameters."""
+        raise NotImplementedError
+
+    def _run(self, x: Tensor, everything: bool) -> Tensor:
+        dtype, device = self._weights_like()
+        autocast = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+        self._check(x, dtype, device, autocast)
+        flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        if autocast:  # compute in the weights' type, return autocast's, as torch.nn.Linear does
+            with torch.autocast(x.device.type, enabled=False):
+                result = self._compute(flat.to(dtype), self._draw(), everything)
+            result = result.to(torch.get_autocast_dtype(x.device.type))
+        else:
+            result = self._compute(flat, self._draw(), everything)
+        return result.reshape(*x.shape[:-1], result.shape[-1])
+
+    def _draw(self) -> Dropout | None:
+        if not self.training or self.dropout == 0:
+            return None
+        self.passes += 1
+        return Dropout(self.dropout, pass_key(self.seed, self.passes))
+
+    def _check(self, x: Tensor, dtype: torch.dtype, device: torch.device, autocast: bool) -> None:
+        if not isinstance(x, Tensor):
+            raise InputError(f"x must be a torch tensor, but a {type(x).__name__} came. Try torch.as_tensor(x).")
+        if not x.is_floating_point():
+            kind = "complex numbers, which neurons don't take" if x.is_complex() else "no real numbers"
+            raise InputError(f"x is {x.dtype}: {kind}. Convert it, for example with x.to({dtype}).")
+        if x.dim() == 0 or x.shape[-1] != self.dag.num_inputs:
+            raise InputError(
+                f"x has shape {tuple(x.shape)}, but its last dimension must hold {self.dag.num_inputs} features, "
+                "one for each input of the graph."
+            )
+        if x.device != device:
+            raise InputError(f"x is on {x.device}, but the network is on {device}. Move one with .to().")
+        if x.dtype != dtype and not autocast:
+            raise InputError(f"x is {x.dtype}, but the weights are {dtype}. Try x.to({dtype}) or net.to({x.dtype}).")
+
+    def _check_edge_weights(self, weight: Any, bias: Any, with_bias: bool) -> tuple[Tensor, Tensor | None]:
+        """Weights for each edge and biases for each neuron, checked for length, cut off from autograd."""
+        weight = torch.as_tensor(weight).detach()
+        if weight.shape != (self.dag.num_edges,):
+            raise WeightError(
+                f"the weights have shape {tuple(weight.shape)}, but the graph has {self.dag.num_edges:,} edges: "
+                "give one number for each, in the order of dag.edges."
+            )
+        if (bias is not None) != with_bias:
+            raise WeightError(
+                "biases are missing: this network has them." if with_bias else "this network has no biases."
+            )
+        if bias is None:
+            return weight, None
+        bias = torch.as_tensor(bias).detach()
+        if bias.shape != (len(self.dag.neurons),):
+            raise WeightError(
+                f"the biases have shape {tuple(bias.shape)}, but the graph has {len(self.dag.neurons):,} neurons "
+                "that aren't inputs: give one number for each, in node order."
+            )
+        return weight, bias

@@ -1,0 +1,88 @@
+"""A user's choice of activations, resolved to one code a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from fourward.errors import ActivationError, some
+from fourward.graph.convert import IntArray
+from fourward.graph.dag import Dag
+from fourward.plan.activations import BY_CODE, CUSTOM, lookup
+
+#: A name of the table, or any torch callable that acts on each element alone.
+One = str | Callable[[Tensor], Tensor]
+#: One for all neurons, or a mapping from label to one, in which "default" stands for all others.
+Activations = One | Mapping[Any, One]
+
+
+class Elementwise(nn.Module):
+    """A plain function in a module's clothes."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The function."""
+        return self.function(z)
+
+    def extra_repr(self) -> str:
+        """Its name."""
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+def resolve(dag: Dag, activation: Activations, output_activation: One | None) -> tuple[IntArray, nn.ModuleList]:
+    """(N,) codes by node index, and the callables behind the codes from CUSTOM on.
+
+    What is said of a single neuron wins over `output_activation`, and that over the default.
+    """
+    custom: dict[Any, int] = {}
+    single: dict[Any, One] = dict(activation) if isinstance(activation, Mapping) else {"default": activation}
+    default = single.pop("default", None)
+    if default is None:
+        _check_complete(dag, single, output_activation)
+        default = "identity"
+    code = np.full(dag.num_nodes, _code(default, custom), np.int32)
+    if output_activation is not None:
+        code[dag.outputs] = _code(output_activation, custom)
+    inputs = set(dag.inputs.tolist())
+    for label, one in single.items():
+        node = dag.index(label)
+        if node in inputs:
+            raise ActivationError(
+                f"node {label!r} is an input: x sets its value, and no activation is applied. Leave it away."
+            )
+        code[node] = _code(one, custom)
+    modules = [key if isinstance(key, nn.Module) else Elementwise(key) for key in custom]
+    return code, nn.ModuleList(modules)
+
+
+def name_of(code: int, custom: nn.ModuleList) -> str:
+    """What to call an activation."""
+    if code < CUSTOM:
+        return BY_CODE[code].name
+    module = custom[code - CUSTOM]
+    return module.extra_repr() if isinstance(module, Elementwise) else str(module)
+
+
+def _code(one: One, custom: dict[Any, int]) -> int:
+    if isinstance(one, str):
+        return lookup(one).code
+    if not callable(one):
+        raise ActivationError(f"{one!r} came as an activation, but it must be a name or a torch callable.")
+    return custom.setdefault(one, CUSTOM + len(custom))
+
+
+def _check_complete(dag: Dag, single: Mapping[Hashable, One], output_activation: One | None) -> None:
+    named = {dag.index(label) for label in single} | (
+        set(dag.outputs.tolist()) if output_activation is not None else set()
+    )
+    missing = [dag.labels[v] for v in dag.neurons.tolist() if v not in named]
+    if missing:
+        raise ActivationError(
+            f"{len(missing):,} neurons have no activation: {some(missing)}. Name them, or add a 'default'."
+        )

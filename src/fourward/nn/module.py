@@ -1,0 +1,140 @@
+"""FourWard: any Dag as a torch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import torch
+from torch import Tensor, nn
+
+from fourward.engine import registry
+from fourward.engine.base import Dropout, Request, Runner
+from fourward.graph.dag import Dag
+from fourward.layering import Layering
+from fourward.nn.base import DagModule
+from fourward.nn.choices import Activations, One, name_of
+from fourward.nn.init import Init, initialise
+
+
+class FourWard(DagModule):
+    """A network of single neurons wired as a Dag; trains like any torch module.
+
+    Each neuron v that isn't an input computes f_v(bias_v + the sum of weight_uv a_u over its incoming edges);
+    one without incoming edges computes f_v(bias_v).
+
+    Args:
+        dag: The graph.
+        activation: A name ("relu", "tanh", ...; see fourward.plan.activations), a torch callable that acts on
+            each element alone, or a mapping from label to either, with "default" for all others.
+        output_activation: The same for the outputs; None means as the rest. A neuron's own entry in
+            `activation` wins.
+        bias: Whether neurons have a bias.
+        init: "kaiming_uniform" (as torch.nn.Linear), "kaiming_normal", "xavier_uniform", "xavier_normal",
+            "zeros", "constant", a number for all weights, or a callable that receives (dag, weight, bias) and
+            fills the tensors in place.
+        dropout: Probability that a hidden neuron is dropped for a sample in a training pass. Inputs and
+            outputs never are. Draws come from `seed` and a count of passes, not from torch's generators, so
+            torch.utils.checkpoint, which runs a pass twice, would draw twice.
+        engine: "auto", or the name of one; see `explain`.
+        seed: Seed of initialisation and dropout; None takes a fresh one from the system.
+        layering: A layering to compute by; default: the paper's longest path with sources pushed to layer 0.
+        device: Of the parameters, as in torch's own modules.
+        dtype: Of the parameters, likewise.
+
+    >>> dag = Dag.from_edges([("a", "c"), ("b", "c"), ("c", "d")])
+    >>> net = FourWard(dag, activation="tanh", seed=0)
+    >>> net(torch.zeros(5, 2)).shape
+    torch.Size([5, 1])
+    """
+
+    weight: nn.Parameter  #: (E,) weight[k] belongs to dag.edges[k]
+    bias: nn.Parameter | None  #: (N-I,) in the order of dag.neurons
+
+    def __init__(
+        self,
+        dag: Dag,
+        activation: Activations = "relu",
+        output_activation: One | None = None,
+        bias: bool = True,
+        init: Init = "kaiming_uniform",
+        dropout: float = 0.0,
+        engine: str = "auto",
+        seed: int | None = None,
+        *,
+        layering: Layering | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        registry.check_name(engine)
+        super().__init__(dag, activation, output_activation, dropout, seed, layering)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        device = torch.get_default_device() if device is None else torch.device(device)
+        self.requested_engine = engine
+        weight = torch.empty(dag.num_edges, device="cpu", dtype=dtype)
+        biases = torch.empty(len(dag.neurons), device="cpu", dtype=dtype) if bias else None
+        initialise(init, dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
+        self.weight = nn.Parameter(weight.to(device))
+        self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(device)))
+        self.passes = self.passes.to(device)
+        self.custom_activations.to(device=device, dtype=dtype)
+        self.choice = self._choose()
+        self.runner = self._prepare()
+
+    def _choose(self) -> registry.Choice:
+        custom = len(self.custom_activations) > 0
+        request = Request(self.plan, self.weight.dtype, self.weight.device, custom)
+        return registry.choose(self.requested_engine, request)
+
+    def _prepare(self) -> Runner:
+        return self.choice.engine.prepare(self.plan).to(self.weight.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourWard:
+        super()._apply(fn, recurse)
+        before, self.choice = self.choice.engine.name, self._choose()  # another device or dtype, another engine
+        if self.choice.engine.name != before:
+            self.runner = self._prepare()
+        return self
+
+    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+        result: Tensor = self.runner(x, self.weight, self.bias, self.custom_activations, dropout, everything)
+        return result
+
+    def _weights_like(self) -> tuple[torch.dtype, torch.device]:
+        return self.weight.dtype, self.weight.device
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine that runs."""
+        return self.choice.engine.name
+
+    def explain(self) -> str:
+        """Which engine runs, and why that one."""
+        return self.choice.explain()
+
+    def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
+        """Copy weights (E,) and, if the network has them, biases (N-I,) into the parameters."""
+        weight, bias = self._check_edge_weights(weight, bias, self.bias is not None)
+        with torch.no_grad():
+            self.weight.copy_(weight)
+            if self.bias is not None and bias is not None:
+                self.bias.copy_(bias)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """The graph with `weight` on edges, and `bias` and `activation` on the nodes that have them."""
+        graph, dag = self.dag.to_networkx(), self.dag
+        weights = self.weight.detach().double().tolist()
+        for (u, v), weight in zip(dag.edges.tolist(), weights, strict=True):
+            graph.edges[dag.labels[u], dag.labels[v]]["weight"] = weight
+        code = self.plan.code[self.plan.position]
+        biases = None if self.bias is None else self.bias.detach().double().tolist()
+        for i, v in enumerate(dag.neurons.tolist()):
+            graph.nodes[dag.labels[v]]["activation"] = name_of(int(code[v]), self.custom_activations)
+            if biases is not None:
+                graph.nodes[dag.labels[v]]["bias"] = biases[i]
+        return graph
+
+    def extra_repr(self) -> str:
+        """The graph and the engine."""
+        return f"{self.dag!r}, height={self.layering.height}, bias={self.bias is not None}, engine={self.engine!r}"

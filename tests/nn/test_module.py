@@ -1,0 +1,367 @@
+"""FourWard as a torch citizen."""
+
+import copy
+import io
+import pickle
+import random
+import shutil
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from fourward import Dag, FourWard, connectomes, generate, paper
+from fourward.errors import ActivationError, FourwardError, GraphError, InitError, InputError, OptionError, WeightError
+from tests.tolerance import assert_near
+
+DAG = generate.erdos_renyi(30, 0.2, seed=1)
+METHODS = (FourWard, paper.Masked4Ward, paper.SequentialBaseline, paper.DeepStruct)
+methods = pytest.mark.parametrize("cls", METHODS)
+
+
+def batch(dag=DAG, size=5, dtype=torch.float32):
+    return torch.randn(size, dag.num_inputs, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def test_state_dict_is_weight_and_bias():
+    net = FourWard(DAG, dropout=0.5)
+    state = net.state_dict()
+    assert {name: tuple(value.shape) for name, value in state.items()} == {
+        "weight": (DAG.num_edges,),
+        "bias": (DAG.num_nodes - DAG.num_inputs,),
+    }
+    other = FourWard(DAG, seed=9)
+    other.load_state_dict(state)
+    assert torch.equal(other(batch()), net.eval()(batch()))
+    assert FourWard(DAG, bias=False).bias is None
+    assert list(FourWard(DAG, bias=False).state_dict()) == ["weight"]
+
+
+@methods
+def test_state_dict_holds_no_masks(cls):
+    net = cls(DAG)
+    held = sum(value.numel() for value in net.state_dict().values())
+    assert held == sum(p.numel() for p in net.parameters())
+
+
+@methods
+def test_copy_and_pickle(cls):
+    net = cls(DAG, activation={"default": "tanh", DAG.labels[DAG.neurons[0]]: torch.sin}, seed=0)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(twin(batch()), net(batch()))
+        with torch.no_grad():
+            next(twin.parameters()).add_(1)
+        assert not torch.equal(twin(batch()), net(batch()))
+    stream = io.BytesIO()
+    torch.save(net, stream)
+    stream.seek(0)
+    assert torch.equal(torch.load(stream, weights_only=False)(batch()), net(batch()))
+
+
+@methods
+def test_to_dtype(cls):
+    net = cls(DAG, seed=0)
+    want = net(batch())
+    net.to(torch.float64)
+    out = net(batch(dtype=torch.float64))
+    assert out.dtype == torch.float64
+    assert_near(want, out)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision(dtype):
+    net = FourWard(DAG, seed=0).to(dtype)
+    exact = copy.deepcopy(net).double()
+    out = net(batch(dtype=dtype))
+    assert out.dtype == dtype
+    assert_near(out, exact(batch(dtype=dtype).double()))
+
+
+def test_low_precision_sums_are_wide():
+    """4,000 terms of 1: a sum kept in bfloat16 stops growing at 256."""
+    dag = generate.layered_mlp([4000, 1])
+    net = FourWard(dag, activation="identity", init=1.0, dtype=torch.bfloat16)
+    assert net(torch.ones(1, 4000, dtype=torch.bfloat16)).item() == 4000
+
+
+def test_autocast():
+    net = FourWard(DAG, seed=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = net(batch())
+        mixed = net(batch(dtype=torch.bfloat16))
+    assert out.dtype == mixed.dtype == torch.bfloat16
+    assert_near(out, net(batch()))
+    out.float().sum().backward()
+    assert net.weight.grad.dtype == torch.float32
+
+
+def test_gradgradcheck():
+    dag = generate.erdos_renyi(10, 0.4, seed=0)
+    net = FourWard(dag, activation="tanh", engine="torch", seed=3, dtype=torch.float64)
+    x = batch(dag, 2, torch.float64).requires_grad_()
+
+    def outputs(x, weight, bias):
+        return torch.func.functional_call(net, {"weight": weight, "bias": bias}, (x,))
+
+    assert torch.autograd.gradgradcheck(outputs, (x, net.weight, net.bias))
+
+
+def test_functional_call_vmap_and_jacobian():
+    nets = [FourWard(DAG, activation="tanh", seed=s) for s in range(3)]
+    stacked = torch.func.stack_module_state(nets)
+
+    def outputs(parameters, x):
+        return torch.func.functional_call(nets[0], parameters, (x,))
+
+    out = torch.func.vmap(outputs, (0, None))(stacked[0], batch())
+    for i, net in enumerate(nets):
+        assert_near(out[i], net(batch()))
+    jacobian = torch.func.jacrev(outputs)(dict(nets[0].named_parameters()), batch(size=2))
+    assert jacobian["weight"].shape == (2, DAG.num_outputs, DAG.num_edges)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # inductor's own, at its import
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile(backend):
+    if backend == "inductor" and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("inductor needs a C++ compiler, and this machine has none")
+    torch._dynamo.reset()
+    dag = generate.erdos_renyi(14, 0.3, seed=0)
+    net = FourWard(dag, activation="tanh", seed=0)
+    compiled = torch.compile(net, backend=backend, fullgraph=True)
+    x, x2 = (batch(dag).requires_grad_() for _ in range(2))
+    assert_near(compiled(x), net(x2))
+    (first,) = torch.autograd.grad(compiled(x).sum(), net.weight)
+    (second,) = torch.autograd.grad(net(x2).sum(), net.weight)
+    assert_near(first, second)
+
+
+def test_compile_with_dropout_draws_anew():
+    torch._dynamo.reset()
+    dag = generate.erdos_renyi(14, 0.3, seed=0)
+    net = FourWard(dag, dropout=0.5, activation="tanh", seed=0)
+    compiled = torch.compile(copy.deepcopy(net), backend="aot_eager", fullgraph=True)
+    for _ in range(3):
+        assert_near(compiled(batch(dag)), net(batch(dag)))
+
+
+def test_export():
+    dag = generate.erdos_renyi(14, 0.3, seed=0)
+    net = FourWard(dag, engine="torch", seed=0).eval()
+    size = torch.export.Dim("batch")
+    program = torch.export.export(net, (batch(dag),), dynamic_shapes=({0: size},))
+    assert_near(program.module()(batch(dag, 11)), net(batch(dag, 11)))
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "LBFGS"],
+)
+def test_optimisers(optimiser):
+    net = FourWard(DAG, activation="tanh", seed=0)
+    optimise = getattr(torch.optim, optimiser)(net.parameters())
+    target = torch.zeros(5, DAG.num_outputs)
+    before = [p.detach().clone() for p in net.parameters()]
+
+    def loss():
+        optimise.zero_grad()
+        value = (net(batch()) - target).square().mean()
+        value.backward()
+        return value
+
+    optimise.step(loss)
+    assert all((p != q).any() for p, q in zip(net.parameters(), before, strict=True))
+
+
+@methods
+def test_no_global_random_state_is_touched(cls):
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    net = cls(DAG, dropout=0.5)
+    net(batch()).sum().backward()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()
+    assert random.getstate() == states[2]
+
+
+def test_seeds():
+    one, same, other, fresh = (FourWard(DAG, seed=s) for s in (0, 0, 1, None))
+    assert torch.equal(one.weight, same.weight)
+    assert not torch.equal(one.weight, other.weight)
+    assert not torch.equal(fresh.weight, FourWard(DAG).weight)
+
+
+def test_dropout_is_drawn_once_a_pass_and_not_in_eval():
+    dag = Dag.from_edges([("x", "h"), ("h", "a"), ("h", "b"), ("h", "deep"), ("deep", "c")])
+    net = FourWard(dag, activation="identity", bias=False, init=1.0, dropout=0.5, seed=0)
+    passes = [net.activations(torch.ones(200, 1)) for _ in range(2)]
+    x, h, a, b = (passes[0][:, dag.index(label)] for label in "xhab")
+    assert (x == 1).all(), "inputs are never dropped"
+    assert set(h.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(a, h), "one neuron is not both kept and dropped; outputs are never dropped"
+    assert torch.equal(b, h)
+    assert not torch.equal(passes[0], passes[1]), "each pass draws anew"
+    assert (net.eval().activations(torch.ones(3, 1)) == 1).all()
+
+
+def test_default_inputs_take_a_connectome_whole():
+    worm = connectomes.load("c-elegans")
+    net = FourWard(worm.dag, seed=0)
+    graph = net.to_networkx()
+    assert set(graph.nodes) == set(worm.classes)
+    k = int(worm.dag.find_edges([("AVAL", "DA2")])[0])
+    assert graph["AVAL"]["DA2"]["weight"] == net.weight[k].item()
+    neuron = worm.dag.neurons.tolist().index(worm.dag.index("DA2"))
+    assert graph.nodes["DA2"]["bias"] == net.bias[neuron].item()
+    assert graph.nodes["DA2"]["activation"] == "relu"
+    assert Dag.from_networkx(graph) == worm.dag
+    assert nx.is_directed_acyclic_graph(graph)
+
+
+def test_repr_and_default_device():
+    assert "30 nodes" in repr(FourWard(DAG))
+    assert "engine='torch'" in repr(FourWard(DAG, engine="torch"))
+    with torch.device("meta"):
+        assert FourWard(DAG).weight.device.type == "meta"
+
+
+def test_modules_as_activations_train():
+    prelu = torch.nn.PReLU()
+    net = FourWard(DAG, activation=prelu, seed=0)
+    assert any(p is prelu.weight for p in net.parameters())
+    net(batch()).sum().backward()
+    assert prelu.weight.grad.abs() > 0
+
+
+# Initialisation
+
+
+def test_kaiming_uniform_is_linears():
+    dag = generate.layered_mlp([400, 300])
+    net, linear = FourWard(dag, seed=0), torch.nn.Linear(400, 300)
+    for ours, theirs in ((net.weight, linear.weight), (net.bias, linear.bias)):
+        assert ours.abs().max() <= 400**-0.5
+        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.15)
+
+
+def test_initialisation_follows_degrees():
+    dag = generate.barabasi_albert(400, 5, seed=0)
+    fan_in = torch.tensor(dag.in_degree[dag.target])
+    both = fan_in + torch.tensor(dag.out_degree[dag.source])
+    scaled = {
+        "kaiming_uniform": FourWard(dag, init="kaiming_uniform", seed=0).weight * fan_in.sqrt() * 3**0.5,
+        "kaiming_normal": FourWard(dag, init="kaiming_normal", seed=0).weight * (fan_in / 2).sqrt(),
+        "xavier_uniform": FourWard(dag, init="xavier_uniform", seed=0).weight * (both / 6).sqrt() * 3**0.5,
+        "xavier_normal": FourWard(dag, init="xavier_normal", seed=0).weight * (both / 2).sqrt(),
+    }
+    for name, unit in scaled.items():
+        assert unit.std().item() == pytest.approx(1, abs=0.06), name
+        assert abs(unit.mean().item()) < 0.06, name
+    for name in ("kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "constant"):
+        assert not FourWard(dag, init=name).bias.any(), name
+
+
+def test_constants_and_callables():
+    assert not FourWard(DAG, init="zeros").weight.any()
+    assert (FourWard(DAG, init="constant").weight == 1).all()
+    assert (FourWard(DAG, init=-0.25).weight == -0.25).all()
+
+    def numbered(dag, weight, bias):
+        weight.copy_(torch.arange(dag.num_edges))
+        bias.fill_(7)
+
+    net = FourWard(DAG, init=numbered)
+    assert net.weight.tolist() == list(range(DAG.num_edges))
+    assert (net.bias == 7).all()
+    assert net.weight.requires_grad
+
+
+def test_a_source_neuron_starts_with_bias_zero():
+    dag = Dag.from_edges([("x", "o"), ("s", "o")], inputs=["x"])
+    net = FourWard(dag, seed=0)
+    assert net.bias[dag.neurons.tolist().index(dag.index("s"))] == 0
+
+
+# Bad input
+
+
+@methods
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (
+            torch.zeros(3, DAG.num_inputs + 1),
+            rf"shape \(3, {DAG.num_inputs + 1}\).*must hold {DAG.num_inputs} features",
+        ),
+        (torch.zeros(()), r"shape \(\)"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.int64), "torch.int64: no real numbers"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.bool), "torch.bool"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.complex64), "complex"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.float64), r"float64, but the weights are torch.float32"),
+        (np.zeros((3, DAG.num_inputs), np.float32), "ndarray came"),
+        (torch.zeros(3, DAG.num_inputs, device="meta"), "is on meta"),
+    ],
+)
+def test_bad_x(cls, x, message):
+    net = cls(DAG)
+    for call in (net, net.activations):
+        with pytest.raises(InputError, match=message):
+            call(x)
+
+
+@methods
+def test_bad_weights(cls):
+    net = cls(DAG)
+    right = torch.zeros(DAG.num_edges), torch.zeros(len(DAG.neurons))
+    with pytest.raises(WeightError, match=rf"shape \(3,\).*{DAG.num_edges} edges"):
+        net.load_edge_weights(torch.zeros(3), right[1])
+    with pytest.raises(WeightError, match=rf"shape \(1,\).*{len(DAG.neurons)} neurons"):
+        net.load_edge_weights(right[0], torch.zeros(1))
+    with pytest.raises(WeightError, match="biases are missing"):
+        net.load_edge_weights(right[0])
+    with pytest.raises(WeightError, match="no biases"):
+        cls(DAG, bias=False).load_edge_weights(*right)
+
+
+@methods
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"activation": "swish"}, ActivationError, "no activation 'swish'.*relu"),
+        ({"activation": 3}, ActivationError, "name or a torch callable"),
+        ({"activation": {"default": "relu", "nobody": "tanh"}}, GraphError, "'nobody'"),
+        ({"activation": {DAG.labels[DAG.neurons[0]]: "relu"}}, ActivationError, "neurons have no activation.*default"),
+        ({"activation": {"default": "relu", DAG.labels[DAG.inputs[0]]: "tanh"}}, ActivationError, "is an input"),
+        ({"output_activation": "softmax"}, ActivationError, "'softmax'"),
+        ({"init": "lecun"}, InitError, "no initialisation 'lecun'.*kaiming_uniform"),
+        ({"init": None}, InitError, "init=None"),
+        ({"dropout": 1.0}, OptionError, "dropout=1.0"),
+        ({"dropout": -0.1}, OptionError, "dropout=-0.1"),
+    ],
+)
+def test_bad_options(cls, options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        cls(DAG, **options)
+    assert isinstance(caught.value, FourwardError)
+
+
+@methods
+def test_not_a_dag(cls):
+    with pytest.raises(GraphError, match="a DiGraph came"):
+        cls(nx.DiGraph([(0, 1)]))
+    with pytest.raises(GraphError, match=r"Connectome came.*\.dag"):
+        cls(connectomes.load("c-elegans"))
+
+
+def test_an_activation_that_changes_shape():
+    net = FourWard(DAG, activation=lambda z: z.sum())
+    with pytest.raises(ActivationError, match="each element alone"):
+        net(batch())
+
+
+def test_mapping_wins_over_output_activation():
+    dag = Dag.from_edges([("x", "a"), ("x", "b")])
+    net = FourWard(dag, {"default": "relu", "a": "identity"}, "tanh", bias=False, init=-1.0)
+    assert net(torch.tensor([2.0])).tolist() == [-2, pytest.approx(np.tanh(-2.0))]
+    without_default = FourWard(dag, {"a": "relu"}, "tanh", bias=False, init=-1.0)
+    assert without_default(torch.tensor([2.0])).tolist() == [0, pytest.approx(np.tanh(-2.0))]
