@@ -1,0 +1,1 @@
+"""Speed, measured in the open; named cases shared with the tests."""

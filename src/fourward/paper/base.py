@@ -1,0 +1,165 @@
+"""What the three methods share: keywords, flat weights in and out, and lists of tensors that cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fourward.engine.activations import TORCH_FUNCTIONS, apply
+from fourward.engine.base import Dropout, dropout_scale, index_tensor
+from fourward.graph.convert import IntArray
+from fourward.graph.dag import Dag
+from fourward.layering import Layering
+from fourward.nn.base import DagModule
+from fourward.nn.choices import Activations, One
+from fourward.nn.init import Init, initialise
+
+Runs = list[tuple[int, int]]  # (how many neurons, activation) of neurons that stand side by side
+
+
+class Level(NamedTuple):
+    """The neurons of a layer, and the edges into them."""
+
+    nodes: IntArray  # node indices, those with the same activation side by side
+    runs: Runs
+    edge: IntArray  # which edges of the Dag lead here
+    slot: IntArray  # the place of each edge's target among nodes
+    source: IntArray  # the node where each edge starts
+
+
+class Place(NamedTuple):
+    """Where the numbers of one parameter stand in the flat vectors of weights or biases."""
+
+    parameter: Tensor
+    within: IntArray  # flat places in the parameter
+    flat: IntArray  # the edges, or for biases the neurons, that they belong to
+
+
+class TensorList(nn.Module):
+    """Tensors that move with the module and that no state_dict holds."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        super().__init__()
+        for i, tensor in enumerate(tensors):
+            self.register_buffer(str(i), tensor, persistent=False)
+
+    def tensors(self) -> list[Tensor]:
+        """All of them, without the lookup by name that torch does for each."""
+        return list(self._buffers.values())  # type: ignore[arg-type]
+
+
+def parameters_of(module: nn.ParameterList) -> list[nn.Parameter]:
+    """All of them, without the lookup by name that torch does for each, and as functional_call puts them."""
+    return list(module._parameters.values())  # type: ignore[arg-type]
+
+
+class PaperMethod(DagModule):
+    """A method of the paper, with FourWard's keywords; it has no engine to choose."""
+
+    like: Tensor  # () of the parameters' dtype and device
+    inputs: Tensor
+    outputs: Tensor
+    hidden: Tensor  # (N,) neither input nor output
+
+    def __init__(
+        self,
+        dag: Dag,
+        activation: Activations = "relu",
+        output_activation: One | None = None,
+        bias: bool = True,
+        init: Init = "kaiming_uniform",
+        dropout: float = 0.0,
+        seed: int | None = None,
+        *,
+        layering: Layering | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(dag, activation, output_activation, dropout, seed, layering)
+        self.has_bias = bias
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        device = torch.get_default_device() if device is None else torch.device(device)
+        with torch.device("cpu"):
+            self._build(dtype)
+            weight = torch.empty(dag.num_edges, dtype=dtype)
+            biases = torch.empty(len(dag.neurons), dtype=dtype) if bias else None
+            initialise(init, dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
+        self.load_edge_weights(weight, biases)
+        self.register_buffer("like", torch.empty(0, dtype=dtype), persistent=False)
+        hidden = ~np.isin(np.arange(dag.num_nodes), np.concatenate((dag.inputs, dag.outputs)))
+        self.register_buffer("hidden", torch.from_numpy(hidden), persistent=False)
+        self.register_buffer("outputs", index_tensor(dag.outputs), persistent=False)
+        self.register_buffer("inputs", index_tensor(dag.inputs), persistent=False)
+        self.to(device)
+
+    def _build(self, dtype: torch.dtype) -> None:
+        """Make the parameters, of any values, and the index tensors."""
+        raise NotImplementedError
+
+    def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
+        """Where the parameters' numbers stand among the weights, and among the biases."""
+        raise NotImplementedError
+
+    def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
+        """Copy weights (E,) and biases (N-I,), as FourWard has them, into the method's own parameters."""
+        flat = self._check_edge_weights(weight, bias, self.has_bias)
+        with torch.no_grad():
+            for values, places in zip(flat, self._places(), strict=True):
+                if values is None:
+                    continue
+                for place in places:
+                    target = place.parameter.view(-1)
+                    target[index_tensor(place.within)] = values[index_tensor(place.flat)].to(target)
+
+    def edge_weights(self, *, grad: bool = False) -> tuple[Tensor, Tensor | None]:
+        """The weights (E,) and biases (N-I,) as FourWard has them; with grad=True their gradients."""
+        like = self.like
+        weight, bias = like.new_zeros(self.dag.num_edges), like.new_zeros(len(self.dag.neurons))
+        for values, places in zip((weight, bias), self._places(), strict=True):
+            for place in places:
+                tensor = place.parameter.grad if grad else place.parameter.detach()
+                if tensor is not None:
+                    values[index_tensor(place.flat)] = tensor.reshape(-1)[index_tensor(place.within)]
+        return weight, bias if self.has_bias else None
+
+    def _levels(self) -> list[Level]:
+        """The layers that hold neurons, from first to last."""
+        plan, bounds = self.plan, self.plan.level_start.tolist()
+        target = np.repeat(np.arange(plan.dag.num_nodes), np.diff(plan.edge_start))
+        runs: list[Runs] = [[] for _ in bounds[1:]]
+        for level, start, stop, code in plan.runs():
+            runs[level].append((stop - start, code))
+        levels = []
+        for i, (start, stop) in enumerate(pairwise(bounds)):
+            into = slice(plan.edge_start[start], plan.edge_start[stop])
+            edge = plan.edge[into]
+            levels.append(Level(plan.order[start:stop], runs[i], edge, target[into] - start, plan.dag.source[edge]))
+        return levels
+
+    def _neuron(self) -> IntArray:
+        """(N,) which bias belongs to each node."""
+        neuron = np.full(self.dag.num_nodes, -1)
+        neuron[self.dag.neurons] = np.arange(len(self.dag.neurons))
+        return neuron
+
+    def _activate(self, z: Tensor, runs: Runs) -> Tensor:
+        """Apply the activations of a layer to z (n, B)."""
+        if len(runs) == 1:
+            return apply(runs[0][1], z, self.custom_activations, TORCH_FUNCTIONS)
+        pieces = zip(z.split([length for length, _ in runs]), runs, strict=True)
+        return torch.cat([apply(code, piece, self.custom_activations, TORCH_FUNCTIONS) for piece, (_, code) in pieces])
+
+    def _scale(self, dropout: Dropout | None, batch: int) -> Tensor | None:
+        """(N, B) what dropout multiplies each node with, by node index."""
+        if dropout is None:
+            return None
+        node = torch.arange(self.dag.num_nodes, device=self.like.device)
+        return torch.where(self.hidden.unsqueeze(1), dropout_scale(dropout, node, batch, self.like.dtype), 1)
+
+    def _weights_like(self) -> tuple[torch.dtype, torch.device]:
+        return self.like.dtype, self.like.device

@@ -1,0 +1,57 @@
+"""SequentialBaseline: one neuron after another, Algorithms 3 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fourward.engine.activations import TORCH_FUNCTIONS, apply
+from fourward.engine.base import Dropout, index_tensor
+from fourward.paper.base import PaperMethod, Place, TensorList, parameters_of
+
+
+class SequentialBaseline(PaperMethod):
+    """For each neuron: gather its predecessors' activations, multiply with its weight vector.
+
+    The bias is the last entry of the weight vector, met by a row of ones. The layering plays no part.
+    """
+
+    def _build(self, dtype: torch.dtype) -> None:
+        dag = self.dag
+        is_neuron = np.zeros(dag.num_nodes, np.bool_)
+        is_neuron[dag.neurons] = True
+        self.nodes: list[int] = dag.order[is_neuron[dag.order]].tolist()
+        code = self.plan.code[self.plan.position]
+        self.codes: list[int] = code[self.nodes].tolist()
+        ones = [dag.num_nodes] if self.has_bias else []
+        known = [dag.source[dag.in_start[v] : dag.in_start[v + 1]] for v in self.nodes]
+        self.predecessors = TensorList([index_tensor(np.append(u, ones)) for u in known])
+        self.weights = nn.ParameterList([nn.Parameter(torch.zeros(len(u) + len(ones), dtype=dtype)) for u in known])
+
+    def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
+        start, neuron = self.dag.in_start, self._neuron()
+        own = list(zip(self.weights, self.nodes, strict=True))
+        weights = (Place(p, np.arange(start[v + 1] - start[v]), np.arange(start[v], start[v + 1])) for p, v in own)
+        biases = (Place(p, np.array([len(p) - 1]), neuron[[v]]) for p, v in own if self.has_bias)
+        return weights, biases
+
+    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+        a = x.new_empty(self.dag.num_nodes + 1, len(x))
+        a.index_copy_(0, self.inputs, x.t())
+        a[-1] = 1
+        scale = self._scale(dropout, len(x))
+        neurons = zip(
+            self.nodes,
+            self.codes,
+            parameters_of(self.weights),
+            self.predecessors.tensors(),
+            strict=True,
+        )
+        for v, code, weight, predecessors in neurons:
+            z = weight @ a.index_select(0, predecessors)
+            new = apply(code, z, self.custom_activations, TORCH_FUNCTIONS)
+            a[v] = new if scale is None else new * scale[v]
+        return a[:-1].t() if everything else a.index_select(0, self.outputs).t()
