@@ -1,0 +1,58 @@
+"""fourward: any directed acyclic graph of single neurons as a PyTorch module that trains.
+
+A graph becomes a `Dag`, a `Dag` a `Layering`, both a plan that an engine walks, and all of it a `FourWard`,
+a torch module. Names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fourward._version import __version__
+
+if TYPE_CHECKING:
+    from fourward import layering, paper
+    from fourward.errors import FourwardError
+    from fourward.graph import connectomes, generate, orient
+    from fourward.graph.dag import Dag
+    from fourward.layering.layering import Layering
+    from fourward.nn.module import FourWard
+
+_HOMES = {
+    "Dag": "fourward.graph.dag",
+    "FourWard": "fourward.nn.module",
+    "FourwardError": "fourward.errors",
+    "Layering": "fourward.layering.layering",
+    "connectomes": "fourward.graph",
+    "generate": "fourward.graph",
+    "layering": "fourward",
+    "orient": "fourward.graph",
+    "paper": "fourward",
+}
+
+__all__ = [
+    "Dag",
+    "FourWard",
+    "FourwardError",
+    "Layering",
+    "__version__",
+    "connectomes",
+    "generate",
+    "layering",
+    "orient",
+    "paper",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fourward' has no attribute {name!r}")
+    home = _HOMES[name]
+    value = import_module(f"{home}.{name}") if name.islower() else getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

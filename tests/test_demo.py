@@ -1,0 +1,51 @@
+"""The demo as `make demo` runs it, and the picture it draws."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fourward import FourWard, demo, generate
+from fourward._files import replacing
+from fourward.view import draw_network
+
+
+def test_the_worm_learns_the_digits(tmp_path, capsys):
+    outcome = demo.run(tmp_path)
+    assert outcome.accuracy >= 0.95
+    assert outcome.picture.read_bytes().startswith(b"\x89PNG")
+    assert len(outcome.times) == 2
+    assert all(forward > 0 and step > forward for forward, step in outcome.times.values())
+    said = " ".join(capsys.readouterr().out.split())
+    for words in ("302 neurons", "2,542 synapses", "height 59", "attenuation 5.12", "held-out", "the paper's method"):
+        assert words in said
+
+
+def test_the_command_explains_itself():
+    done = subprocess.run([sys.executable, "-m", "fourward.demo", "--help"], capture_output=True, text=True, check=True)
+    assert "--epochs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "dag", [generate.complete(1), generate.chain(3), generate.erdos_renyi(40, 0.1, seed=0)], ids=repr
+)
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_pictures_of_any_network(dag, ending, tmp_path):
+    path = draw_network(FourWard(dag), tmp_path / "new folder" / f"net.{ending}")
+    assert path.stat().st_size > 5000
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file is left"
+
+
+def test_a_crash_leaves_the_old_file(tmp_path):
+    path = tmp_path / "kept.txt"
+    path.write_text("old")
+
+    def crash():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        crash()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
