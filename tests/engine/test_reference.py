@@ -12,7 +12,7 @@ DIAMOND = Dag.from_edges([("x", "h"), ("y", "h"), ("h", "o"), ("x", "o")], nodes
 
 def diamond(**options) -> FourWard:
     net = FourWard(DIAMOND, engine="reference", dtype=torch.float64, seed=0, **options)
-    # dag.edges, sorted by target and then by source: x->h, y->h, x->o, h->o
+    # dag.edges, by target and then by source: x->h, y->h, x->o, h->o
     net.load_edge_weights([2.0, -3.0, 0.5, 4.0], [0.25, -1.0])
     return net
 

@@ -29,12 +29,18 @@ def test_from_pairs_of_labels():
     assert (dag.num_nodes, dag.num_edges, dag.num_inputs, dag.num_outputs) == (4, 4, 2, 1)
 
 
-def test_edges_stand_by_target_then_source():
+def test_edges_stand_as_they_are_walked():
     dag = generate.erdos_renyi(50, 0.3, seed=0)
-    keys = dag.edges[:, 1].astype(int) * 50 + dag.edges[:, 0]
-    assert (np.diff(keys) > 0).all()
-    for v in range(dag.num_nodes):
-        assert (dag.edges[dag.in_start[v] : dag.in_start[v + 1], 1] == v).all()
+    place = dag.position[dag.edges].astype(int)
+    assert (np.diff(place[:, 1] * 50 + place[:, 0]) > 0).all()
+    for q, v in enumerate(dag.order):
+        assert (dag.edges[dag.in_start[q] : dag.in_start[q + 1], 1] == v).all()
+    assert (dag.in_degree == np.bincount(dag.target, minlength=50)).all()
+
+
+def test_inputs_come_first_in_the_order():
+    dag = Dag.from_edges([("a", "c"), ("b", "c"), ("s", "c"), ("c", "d")], inputs=["b", "a"])
+    assert [dag.labels[v] for v in dag.order] == ["b", "a", "s", "c", "d"]
 
 
 @pytest.mark.parametrize("kind", [list, np.array, tuple, iter])

@@ -27,16 +27,12 @@ def test_plans_are_legal(name):
     for seed in (None, 1):
         plan = plan_of(case(name).dag, seed)
         verify(plan)
-        covered = [(level, code) for level, start, stop, code in plan.runs() for _ in range(start, stop)]
-        assert len(covered) == len(case(name).dag.neurons)
-        assert [code for _, code in covered] == plan.code[plan.dag.num_inputs :].tolist()
-        keys = [run[0] * 10 + run[3] for run in plan.runs()]
-        assert keys == sorted(set(keys)), "within a level, each activation is one run"
+    assert plan_of(case(name).dag).edge is None, "the default layering walks as the Dag does"
 
 
 @pytest.mark.parametrize("field", ["order", "position", "level_start", "edge", "source", "neuron", "outputs"])
 def test_verify_sees_a_broken_plan(field):
-    plan = plan_of(generate.erdos_renyi(30, 0.2, seed=0))
+    plan = plan_of(generate.erdos_renyi(30, 0.2, seed=0), seed=1)
     broken = getattr(plan, field).copy()
     broken[[0, -1]] = broken[[-1, 0]]
     with pytest.raises(PlanError):

@@ -7,11 +7,13 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fourward.errors import ActivationError
 from fourward.plan.activations import BY_CODE, CUSTOM, VOCABULARY, Activation
+from fourward.plan.plan import Plan
 
 Function = Callable[[Tensor], Tensor]
 
@@ -38,6 +40,40 @@ def apply(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping[int, Funct
             f"returned {came}."
         )
     return a
+
+
+class LevelActivations(nn.Module):
+    """The activations of a plan, applied a level at a time."""
+
+    by_code: Tensor  # (N-I,) places within each level, those with equal activations side by side
+    back: Tensor  # (N-I,) its inverse, within each level
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        first, neurons = plan.dag.num_inputs, plan.dag.num_nodes - plan.dag.num_inputs
+        code = plan.code[first:]
+        start = plan.level_start - first
+        level = np.repeat(np.arange(plan.num_levels), np.diff(start))
+        sort = np.lexsort((code, level))
+        back = np.empty(neurons, np.int64)
+        back[sort] = np.arange(neurons)
+        self.register_buffer("by_code", torch.from_numpy(sort - start[level]), persistent=False)
+        self.register_buffer("back", torch.from_numpy(back - start[level]), persistent=False)
+        self.runs: list[list[tuple[int, int]]] = [[] for _ in range(plan.num_levels)]  # (how many, code) by level
+        change = np.flatnonzero(np.diff(code[sort], prepend=-1) | np.diff(level, prepend=-1))
+        for at, stop in zip(change.tolist(), [*change[1:].tolist(), neurons], strict=False):
+            self.runs[level[at]].append((stop - at, int(code[sort[at]])))
+        self.start = start.tolist()
+
+    def forward(self, level: int, z: Tensor, custom: nn.ModuleList) -> Tensor:
+        """Apply to z (n, B), the neurons of a level in plan order."""
+        runs = self.runs[level]
+        if len(runs) == 1:
+            return apply(runs[0][1], z, custom, TORCH_FUNCTIONS)
+        own = slice(self.start[level], self.start[level + 1])
+        pieces = z.index_select(0, self.by_code[own]).split([length for length, _ in runs])
+        new = [apply(code, piece, custom, TORCH_FUNCTIONS) for piece, (_, code) in zip(pieces, runs, strict=True)]
+        return torch.cat(new).index_select(0, self.back[own])
 
 
 class _Defined(torch.autograd.Function):

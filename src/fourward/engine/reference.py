@@ -44,11 +44,11 @@ class _ReferenceRunner(Runner):
         neuron = {int(v): i for i, v in enumerate(dag.neurons)}
         outputs = set(dag.outputs.tolist())
         a: dict[int, Tensor] = {int(v): x[:, i] for i, v in enumerate(dag.inputs)}
-        for v in dag.order.tolist():
+        for q, v in enumerate(dag.order.tolist()):
             if v in a:
                 continue
             z = x.new_zeros(len(x)) if bias is None else bias[neuron[v]].expand(len(x))
-            for k in range(dag.in_start[v], dag.in_start[v + 1]):
+            for k in range(dag.in_start[q], dag.in_start[q + 1]):
                 z = z + weight[k] * a[int(dag.source[k])]
             a[v] = apply(int(code[v]), z, custom, DEFINED_FUNCTIONS)
             if dropout is not None and v not in outputs:

@@ -36,12 +36,14 @@ class Dag:
     ['a', 'b']
     """
 
-    edges: IntArray  #: (E, 2) node indices, source then target, sorted by target and then by source
+    edges: (
+        IntArray  #: (E, 2) node indices, source then target, for walking: by place in `order`, of target, then source
+    )
     labels: Labels  #: label of each node
     inputs: IntArray  #: (I,) nodes that take the features of x, in feature order; none has incoming edges
     outputs: IntArray  #: (O,) nodes whose activations the network returns, in order; any node may be one
-    order: IntArray  #: (N,) the nodes in a topological order
-    in_start: IntArray  #: (N+1,) the edges into node v are edges[in_start[v]:in_start[v+1]]
+    order: IntArray  #: (N,) the nodes in a topological order: inputs, then the rest by longest-path layer and index
+    in_start: IntArray  #: (N+1,) the edges into node order[q] are edges[in_start[q]:in_start[q+1]]
 
     @classmethod
     def from_edges(cls, edges: Any, *, nodes: Nodes = None, inputs: Chosen = None, outputs: Chosen = None) -> Dag:
@@ -100,25 +102,19 @@ class Dag:
         _check_size(num_nodes, raw)
         node_of = _lookup(raw.labels)
         _check_self_loops(raw)
-        source, target, start = sort_edges(
-            np.ascontiguousarray(raw.source), np.ascontiguousarray(raw.target), num_nodes
-        )
-        _check_duplicates(source, target, raw.labels)
-        order, peeled = peel_sinks(source, start)
-        if peeled < num_nodes:
-            cycle = find_cycle(source, target, order[num_nodes - peeled :], num_nodes)
-            raise CycleError([raw.labels[v] for v in cycle])
-        in_degree = np.diff(start)
+        source, target = np.ascontiguousarray(raw.source), np.ascontiguousarray(raw.target)
+        distance, in_degree = peel_sinks(source, target, num_nodes)
+        if distance.min() < 0:
+            raise CycleError([raw.labels[v] for v in find_cycle(source, target, distance < 0)])
         inputs = raw.inputs if inputs is None else inputs
         outputs = raw.outputs if outputs is None else outputs
-        input_nodes: IntArray = np.flatnonzero(in_degree == 0) if inputs is None else _chosen(inputs, node_of, "input")
+        input_nodes = np.flatnonzero(in_degree == 0) if inputs is None else _chosen(inputs, node_of, "input")
+        output_nodes = np.flatnonzero(distance == 0) if outputs is None else _chosen(outputs, node_of, "output")
         _check_inputs(input_nodes, in_degree, raw.labels)
-        if outputs is None:
-            output_nodes: IntArray = np.flatnonzero(np.bincount(source, minlength=num_nodes) == 0)
-        else:
-            output_nodes = _chosen(outputs, node_of, "output")
-        edges = np.stack((source, target)).T  # columns are contiguous
-        arrays = (edges, input_nodes.astype(np.int32), output_nodes.astype(np.int32), order, start)
+        order = _walking_order(distance, in_degree, input_nodes)
+        edges, start = sort_edges(source, target, _inverse(order))
+        _check_duplicates(edges[0], edges[1], raw.labels)
+        arrays = (edges.T, input_nodes.astype(np.int32), output_nodes.astype(np.int32), order, start)
         for array in arrays:
             array.setflags(write=False)
         return cls(arrays[0], raw.labels, *arrays[1:])
@@ -156,7 +152,12 @@ class Dag:
     @cached_property
     def in_degree(self) -> IntArray:
         """(N,) number of edges into each node."""
-        return np.diff(self.in_start)
+        return np.diff(self.in_start)[self.position]
+
+    @cached_property
+    def position(self) -> IntArray:
+        """(N,) the place of each node in `order`."""
+        return _inverse(self.order)
 
     @cached_property
     def out_degree(self) -> IntArray:
@@ -184,8 +185,10 @@ class Dag:
     def find_edges(self, pairs: Any) -> IntArray:
         """Where the edges with these pairs of labels stand in `edges`, and so in a network's weights."""
         raw = convert.from_pairs(pairs, self.labels)
-        wanted = np.asarray(raw.target, np.int64) * self.num_nodes + raw.source
-        keys = self.target.astype(np.int64) * self.num_nodes + self.source
+        wanted, keys = (
+            self.position[target].astype(np.int64) * self.num_nodes + self.position[source]
+            for source, target in ((raw.source, raw.target), (self.source, self.target))
+        )
         place = np.searchsorted(keys, wanted)
         found = keys[place.clip(max=max(self.num_edges - 1, 0))] == wanted if self.num_edges else wanted < 0
         if not found.all():
@@ -208,7 +211,7 @@ class Dag:
         if data.shape != (self.num_edges,):
             raise GraphError(f"to_scipy needs one value for each of {self.num_edges:,} edges, got shape {data.shape}.")
         shape = (self.num_nodes, self.num_nodes)
-        return sp.csc_array((data, self.source.copy(), self.in_start.copy()), shape=shape)
+        return sp.coo_array((data, (self.source.copy(), self.target.copy())), shape=shape).tocsc()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Dag):
@@ -249,6 +252,22 @@ def _restore(labels: Labels, *arrays: IntArray) -> Dag:
         array.setflags(write=False)
     edges, *rest = arrays
     return Dag(edges, labels, *rest)
+
+
+def _walking_order(distance: IntArray, in_degree: IntArray, inputs: IntArray) -> IntArray:
+    """Inputs as they come, then all others by layer and index; layers count from the sinks, sources stand first."""
+    layer = distance.max() - distance
+    layer[in_degree == 0] = 0
+    layer[inputs] = -1
+    order = np.argsort(layer, kind="stable").astype(np.int32)
+    order[: len(inputs)] = inputs
+    return order
+
+
+def _inverse(order: IntArray) -> IntArray:
+    position = np.empty(len(order), np.int32)
+    position[order] = np.arange(len(order), dtype=np.int32)
+    return position
 
 
 def _check_size(num_nodes: int, raw: EdgeList) -> None:

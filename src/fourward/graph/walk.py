@@ -2,82 +2,96 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fourward._jit import compiled
 from fourward.graph.convert import IntArray
 
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
 
 @compiled
-def sort_edges(source: IntArray, target: IntArray, num_nodes: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Edges by (target, source) in two counting passes, and where each node's incoming edges start.
+def sort_edges(source: IntArray, target: IntArray, place: IntArray) -> tuple[IntArray, IntArray]:
+    """Edges by the place of their target, then by that of their source, and where each place's edges start.
 
-    10^7 edges take 0.3 s; numpy.lexsort takes 3 s.
+    Two counting passes: 10^7 edges take 0.4 s, where numpy.lexsort takes 3 s.
     """
-    num_edges = len(source)
-    count = np.zeros(num_nodes + 1, np.int64)
-    for k in range(num_edges):
-        count[source[k] + 1] += 1
-    for v in range(num_nodes):
-        count[v + 1] += count[v]
-    by_source = np.empty((2, num_edges), np.int32)
-    for k in range(num_edges):
-        place = count[source[k]]
-        count[source[k]] = place + 1
-        by_source[0, place] = source[k]
-        by_source[1, place] = target[k]
+    num_nodes, num_edges = len(place), len(source)
     start = np.zeros(num_nodes + 1, np.int64)
     for k in range(num_edges):
-        start[target[k] + 1] += 1
-    for v in range(num_nodes):
-        start[v + 1] += start[v]
-    fill = start[:-1].copy()
+        start[place[source[k]] + 1] += 1
+    for q in range(num_nodes):
+        start[q + 1] += start[q]
+    by_source = np.empty((2, num_edges), np.int32)
+    for k in range(num_edges):
+        q = place[source[k]]
+        by_source[0, start[q]] = source[k]
+        by_source[1, start[q]] = target[k]
+        start[q] += 1
+    start[:] = 0
+    for k in range(num_edges):
+        start[place[target[k]] + 1] += 1
+    for q in range(num_nodes):
+        start[q + 1] += start[q]
+    free = start[:-1].copy()
     edges = np.empty((2, num_edges), np.int32)
     for k in range(num_edges):
-        v = by_source[1, k]
-        place = fill[v]
-        fill[v] = place + 1
-        edges[0, place] = by_source[0, k]
-        edges[1, place] = v
-    return edges[0], edges[1], start
+        q = place[by_source[1, k]]
+        edges[0, free[q]] = by_source[0, k]
+        edges[1, free[q]] = by_source[1, k]
+        free[q] += 1
+    return edges, start
 
 
 @compiled
-def peel_sinks(source: IntArray, start: IntArray) -> tuple[IntArray, int]:
-    """A topological order, made from its end: take away sinks until none is left.
+def peel_sinks(source: IntArray, target: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """(N,) the longest way from each node to a sink, by taking away sinks until none is left; and in-degrees.
 
-    Returns the order and the number of nodes in it; where that is less than N, the nodes of a cycle and
-    all that lead to them stay, and only the last `count` entries of the order mean anything.
+    A node that is never taken away, because it is on a cycle or leads to one, has -1.
     """
-    num_nodes = len(start) - 1
+    num_edges = len(source)
+    start = np.zeros(num_nodes + 1, np.int64)
     out_degree = np.zeros(num_nodes, np.int32)
-    for k in range(len(source)):
+    for k in range(num_edges):
+        start[target[k] + 1] += 1
         out_degree[source[k]] += 1
-    order = np.empty(num_nodes, np.int32)
-    tail = num_nodes  # order[tail:] is filled
-    for v in range(num_nodes - 1, -1, -1):
+    in_degree = start[1:].copy()
+    for v in range(num_nodes):
+        start[v + 1] += start[v]
+    free = start[:-1].copy()
+    predecessor = np.empty(num_edges, np.int32)
+    for k in range(num_edges):
+        predecessor[free[target[k]]] = source[k]
+        free[target[k]] += 1
+    distance = np.zeros(num_nodes, np.int32)
+    taken = np.empty(num_nodes, np.int32)
+    head, tail = 0, 0
+    for v in range(num_nodes):
         if out_degree[v] == 0:
-            tail -= 1
-            order[tail] = v
-    head = num_nodes  # order[head:] has been walked
-    while head > tail:
-        head -= 1
-        v = order[head]
+            taken[tail] = v
+            tail += 1
+    while head < tail:
+        v = taken[head]
+        head += 1
         for k in range(start[v], start[v + 1]):
-            u = source[k]
+            u = predecessor[k]
+            distance[u] = max(distance[u], distance[v] + 1)
             out_degree[u] -= 1
             if out_degree[u] == 0:
-                tail -= 1
-                order[tail] = u
-    return order, num_nodes - tail
+                taken[tail] = u
+                tail += 1
+    for v in range(num_nodes):
+        if out_degree[v] > 0:
+            distance[v] = -1
+    return distance, in_degree
 
 
-def find_cycle(source: IntArray, target: IntArray, acyclic: IntArray, num_nodes: int) -> list[int]:
-    """The nodes along one cycle, the first repeated at the end; `acyclic` lists the nodes that peeled off."""
-    left = np.ones(num_nodes, np.bool_)
-    left[acyclic] = False
+def find_cycle(source: IntArray, target: IntArray, left: BoolArray) -> list[int]:
+    """The nodes along one cycle, the first repeated at the end; `left` marks the nodes that never were sinks."""
     inside = left[source] & left[target]
-    successor = np.full(num_nodes, -1, np.int64)
+    successor = np.full(len(left), -1, np.int64)
     successor[source[inside]] = target[inside]  # every node that is left has a successor that is left
     seen: dict[int, int] = {}
     path: list[int] = []

@@ -115,9 +115,9 @@ def check_same_graph(dag: Dag, layering: Layering) -> None:
 def _lowest_level(order: IntArray, source: IntArray, in_start: IntArray) -> IntArray:
     """(N,) the number of edges on the longest path from a source to each node."""
     lowest = np.zeros(len(order), np.int32)
-    for v in order:
+    for q in range(len(order)):
         deepest = 0
-        for k in range(in_start[v], in_start[v + 1]):
+        for k in range(in_start[q], in_start[q + 1]):
             deepest = max(deepest, lowest[source[k]] + 1)
-        lowest[v] = deepest
+        lowest[order[q]] = deepest
     return lowest

@@ -26,9 +26,9 @@ def push_sources(dag: Dag, layering: Layering) -> Layering:
 def _distance_to_sink(order: IntArray, source: IntArray, in_start: IntArray) -> IntArray:
     """(N,) the number of edges on the longest path from each node to a sink."""
     distance = np.zeros(len(order), np.int32)
-    for v in order[::-1]:
-        beyond = distance[v] + 1
-        for k in range(in_start[v], in_start[v + 1]):
+    for q in range(len(order) - 1, -1, -1):
+        beyond = distance[order[q]] + 1
+        for k in range(in_start[q], in_start[q + 1]):
             if distance[source[k]] < beyond:
                 distance[source[k]] = beyond
     return distance

@@ -22,12 +22,14 @@ def reassign(dag: Dag, layering: Layering, *, seed: int | np.random.Generator | 
     draw = np.random.default_rng(seed).random(dag.num_nodes)
     by_level = np.argsort(layering.level, kind="stable")
     top = layering.height - 2
-    return Layering(dag, _draw_levels(by_level, dag.source, dag.in_start, layering.level, draw, top))
+    level = _draw_levels(by_level, dag.position, dag.source, dag.in_start, layering.level, draw, top)
+    return Layering(dag, level)
 
 
 @compiled
 def _draw_levels(
     by_level: IntArray,
+    position: IntArray,
     source: IntArray,
     in_start: IntArray,
     level: IntArray,
@@ -36,11 +38,11 @@ def _draw_levels(
 ) -> IntArray:
     level = level.copy()
     for v in by_level:
-        upper = level[v]
-        if upper < 2 or upper > top or in_start[v] == in_start[v + 1]:
+        upper, q = level[v], position[v]
+        if upper < 2 or upper > top or in_start[q] == in_start[q + 1]:
             continue
         lower = 0
-        for k in range(in_start[v], in_start[v + 1]):
+        for k in range(in_start[q], in_start[q + 1]):
             lower = max(lower, level[source[k]] + 1)
         level[v] = lower + int(draw[v] * (upper - lower + 1))
     return level

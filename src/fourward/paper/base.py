@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.engine.activations import TORCH_FUNCTIONS, apply
+from fourward.engine.activations import LevelActivations
 from fourward.engine.base import Dropout, dropout_scale, index_tensor
 from fourward.graph.convert import IntArray
 from fourward.graph.dag import Dag
@@ -19,14 +19,11 @@ from fourward.nn.base import DagModule
 from fourward.nn.choices import Activations, One
 from fourward.nn.init import Init, initialise
 
-Runs = list[tuple[int, int]]  # (how many neurons, activation) of neurons that stand side by side
-
 
 class Level(NamedTuple):
     """The neurons of a layer, and the edges into them."""
 
-    nodes: IntArray  # node indices, those with the same activation side by side
-    runs: Runs
+    nodes: IntArray  # node indices, ascending
     edge: IntArray  # which edges of the Dag lead here
     slot: IntArray  # the place of each edge's target among nodes
     source: IntArray  # the node where each edge starts
@@ -82,6 +79,7 @@ class PaperMethod(DagModule):
     ) -> None:
         super().__init__(dag, activation, output_activation, dropout, seed, layering)
         self.has_bias = bias
+        self.level_activations = LevelActivations(self.plan)
         dtype = torch.get_default_dtype() if dtype is None else dtype
         device = torch.get_default_device() if device is None else torch.device(device)
         with torch.device("cpu"):
@@ -129,16 +127,13 @@ class PaperMethod(DagModule):
 
     def _levels(self) -> list[Level]:
         """The layers that hold neurons, from first to last."""
-        plan, bounds = self.plan, self.plan.level_start.tolist()
-        target = np.repeat(np.arange(plan.dag.num_nodes), np.diff(plan.edge_start))
-        runs: list[Runs] = [[] for _ in bounds[1:]]
-        for level, start, stop, code in plan.runs():
-            runs[level].append((stop - start, code))
+        plan = self.plan
+        edge = np.arange(plan.dag.num_edges) if plan.edge is None else plan.edge
         levels = []
-        for i, (start, stop) in enumerate(pairwise(bounds)):
+        for start, stop in pairwise(plan.level_start.tolist()):
             into = slice(plan.edge_start[start], plan.edge_start[stop])
-            edge = plan.edge[into]
-            levels.append(Level(plan.order[start:stop], runs[i], edge, target[into] - start, plan.dag.source[edge]))
+            source = plan.dag.source[edge[into]]
+            levels.append(Level(plan.order[start:stop], edge[into], plan.target[into] - start, source))
         return levels
 
     def _neuron(self) -> IntArray:
@@ -146,13 +141,6 @@ class PaperMethod(DagModule):
         neuron = np.full(self.dag.num_nodes, -1)
         neuron[self.dag.neurons] = np.arange(len(self.dag.neurons))
         return neuron
-
-    def _activate(self, z: Tensor, runs: Runs) -> Tensor:
-        """Apply the activations of a layer to z (n, B)."""
-        if len(runs) == 1:
-            return apply(runs[0][1], z, self.custom_activations, TORCH_FUNCTIONS)
-        pieces = zip(z.split([length for length, _ in runs]), runs, strict=True)
-        return torch.cat([apply(code, piece, self.custom_activations, TORCH_FUNCTIONS) for piece, (_, code) in pieces])
 
     def _scale(self, dropout: Dropout | None, batch: int) -> Tensor | None:
         """(N, B) what dropout multiplies each node with, by node index."""

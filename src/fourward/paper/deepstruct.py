@@ -81,6 +81,6 @@ class DeepStruct(PaperMethod):
                 z = masked @ a[pair.earlier] if z is None else torch.addmm(z, masked, a[pair.earlier])
             if z is None:
                 z = x.new_zeros(len(level.nodes), len(x))
-            new = self._activate(z.expand(-1, len(x)), level.runs)
+            new = self.level_activations.forward(i, z.expand(-1, len(x)), self.custom_activations)
             a.append(new if scale is None else new * scale.index_select(0, members))
         return torch.cat(a).index_select(0, self.position if everything else self.last).t()

@@ -63,10 +63,10 @@ class Masked4Ward(PaperMethod):
             self.masks.tensors(),
             self.predecessors.tensors(),
             self.members.tensors(),
-            self.levels,
             strict=True,
         )
-        for weight, mask, predecessors, members, level in layers:
-            new = self._activate((mask * weight) @ a.index_select(0, predecessors), level.runs)
+        for level, (weight, mask, predecessors, members) in enumerate(layers):
+            z = (mask * weight) @ a.index_select(0, predecessors)
+            new = self.level_activations.forward(level, z, self.custom_activations)
             a.index_copy_(0, members, new if scale is None else new * scale.index_select(0, members))
         return a[:-1].t() if everything else a.index_select(0, self.outputs).t()

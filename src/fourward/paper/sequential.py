@@ -27,15 +27,17 @@ class SequentialBaseline(PaperMethod):
         code = self.plan.code[self.plan.position]
         self.codes: list[int] = code[self.nodes].tolist()
         ones = [dag.num_nodes] if self.has_bias else []
-        known = [dag.source[dag.in_start[v] : dag.in_start[v + 1]] for v in self.nodes]
+        self.first = dag.in_start[dag.position[self.nodes]]  # where each neuron's edges start, and stop
+        self.last = dag.in_start[dag.position[self.nodes] + 1]
+        known = [dag.source[first:last] for first, last in zip(self.first, self.last, strict=True)]
         self.predecessors = TensorList([index_tensor(np.append(u, ones)) for u in known])
         self.weights = nn.ParameterList([nn.Parameter(torch.zeros(len(u) + len(ones), dtype=dtype)) for u in known])
 
     def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
-        start, neuron = self.dag.in_start, self._neuron()
-        own = list(zip(self.weights, self.nodes, strict=True))
-        weights = (Place(p, np.arange(start[v + 1] - start[v]), np.arange(start[v], start[v + 1])) for p, v in own)
-        biases = (Place(p, np.array([len(p) - 1]), neuron[[v]]) for p, v in own if self.has_bias)
+        neuron = self._neuron()
+        own = list(zip(self.weights, self.nodes, self.first, self.last, strict=True))
+        weights = (Place(p, np.arange(last - first), np.arange(first, last)) for p, _, first, last in own)
+        biases = (Place(p, np.array([len(p) - 1]), neuron[[v]]) for p, v, _, _ in own if self.has_bias)
         return weights, biases
 
     def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:

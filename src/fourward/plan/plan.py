@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from fourward.layering.layering import Layering, check_same_graph
 class Plan:
     """The order in which a network is computed.
 
-    Nodes get positions: first the inputs, in feature order, then the neurons by level, within a level by
-    activation, within that by node index. So x fills a slice, a level is a slice, and the neurons of a level
-    that share an activation are a slice. Edges stand in the order of the positions they lead to.
+    Nodes get positions: first the inputs, in feature order, then the neurons by level, and within a level by
+    node index. So x fills a slice, and a level is a slice. Edges stand in the order of the positions they lead
+    to, then of those they start from. With the default layering this is the Dag's own order of walking, and
+    the weights need no permutation.
     """
 
     dag: Dag
@@ -27,7 +29,7 @@ class Plan:
     position: IntArray  #: (N,) the position of each node
     level_start: IntArray  #: (L+1,) the neurons of level l stand at level_start[l]:level_start[l+1]; starts at I
     code: IntArray  #: (N,) activation of each position; inputs, which have none, carry 0 (identity)
-    edge: IntArray  #: (E,) which edge of the Dag, and so which weight, each edge of the plan is
+    edge: IntArray | None  #: (E,) which edge of the Dag, and so which weight, each edge of the plan is; None: the same
     source: IntArray  #: (E,) the position where each edge of the plan starts
     edge_start: IntArray  #: (N+1,) the plan's edges into position q are edge_start[q]:edge_start[q+1]
     neuron: IntArray  #: (N-I,) which entry of the bias belongs to each position from I on
@@ -38,16 +40,10 @@ class Plan:
         """L, the number of levels that hold neurons; inputs stand before all of them."""
         return len(self.level_start) - 1
 
-    def runs(self) -> list[tuple[int, int, int, int]]:
-        """Each (level, start, stop, code): neurons side by side in a level that share an activation."""
-        first = self.dag.num_inputs
-        starts = np.zeros(self.dag.num_nodes + 1, np.bool_)
-        starts[self.level_start] = True
-        starts[first + 1 : -1] |= self.code[first + 1 :] != self.code[first:-1]
-        bounds = np.flatnonzero(starts)
-        level = np.searchsorted(self.level_start, bounds[:-1], side="right") - 1
-        columns = (level, bounds[:-1], bounds[1:], self.code[bounds[:-1]])
-        return list(zip(*(column.tolist() for column in columns), strict=True))
+    @cached_property
+    def target(self) -> IntArray:
+        """(E,) the position where each edge of the plan ends."""
+        return np.repeat(np.arange(self.dag.num_nodes, dtype=np.int32), np.diff(self.edge_start))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         return self
@@ -65,35 +61,36 @@ def build_plan(dag: Dag, layering: Layering, code: IntArray) -> Plan:
     """Renumber a Dag for walking; `code` is the activation of each node (inputs: ignored)."""
     check_same_graph(dag, layering)
     neurons = dag.neurons
-    walk = np.lexsort((neurons, code[neurons], layering.level[neurons]))
-    order = np.concatenate((dag.inputs, neurons[walk]))
-    position = np.empty(dag.num_nodes, np.int32)
-    position[order] = np.arange(dag.num_nodes, dtype=np.int32)
+    walk = np.lexsort((neurons, layering.level[neurons]))
+    order = np.concatenate((dag.inputs, neurons[walk])).astype(np.int32)
     per_level = np.bincount(layering.level[neurons])
     per_level = per_level[per_level > 0]
-    in_degree = dag.in_degree[order]
-    edge_start = np.concatenate(([0], np.cumsum(in_degree)))
-    edge = _ranges(dag.in_start[order], in_degree, edge_start)
+    if np.array_equal(order, dag.order):
+        position, edge, source, edge_start = dag.position, None, dag.position[dag.source], dag.in_start
+    else:
+        position, edge, source, edge_start = _rewalk(dag, order)
     plan_code = np.where(np.arange(dag.num_nodes) < dag.num_inputs, 0, code[order])
     arrays = (
-        order.astype(np.int32),
+        order,
         position,
         dag.num_inputs + np.concatenate(([0], np.cumsum(per_level))),
         plan_code.astype(np.int32),
         edge,
-        position[dag.source[edge]],
+        source,
         edge_start,
         walk.astype(np.int32),
         position[dag.outputs],
     )
     for array in arrays:
-        array.setflags(write=False)
+        if array is not None:
+            array.setflags(write=False)
     return Plan(dag, layering, *arrays)
 
 
-def _ranges(first: IntArray, length: IntArray, start: IntArray) -> IntArray:
-    """The ranges first[i]:first[i]+length[i], one after another; `start` is where each begins."""
-    index = np.int32 if int(start[-1]) <= np.iinfo(np.int32).max else np.int64
-    shift = np.repeat((first - start[:-1]).astype(index), length)
-    shift += np.arange(len(shift), dtype=index)
-    return shift
+def _rewalk(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Position, edge, source and edge_start for another order than the Dag's own."""
+    position = np.empty(dag.num_nodes, np.int32)
+    position[order] = np.arange(dag.num_nodes, dtype=np.int32)
+    edge = np.lexsort((position[dag.source], position[dag.target]))
+    start = np.concatenate(([0], np.cumsum(dag.in_degree[order])))
+    return position, edge, position[dag.source[edge]], start
