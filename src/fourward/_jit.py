@@ -1,20 +1,34 @@
-"""Compilation of the integer kernels that walk graphs and plans."""
+"""Compilation with Numba, cached on disk where a cache can be written."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from numba import njit
+from numba import cfunc, njit
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """Compile with Numba, without the interpreter lock, cached on disk where a cache can be written."""
+    """A kernel that walks arrays, without the interpreter lock."""
+    return cast(F, _cached(lambda cache: njit(cache=cache, nogil=True)(function)))
+
+
+def compiled_entry(function: Callable[..., object], signature: Any) -> int:
+    """The address of a function that C code can call."""
+    pointer = _cached(lambda cache: cfunc(signature, cache=cache)(function))
+    _ENTRIES.append(pointer)
+    return int(pointer.address)
+
+
+_ENTRIES: list[Any] = []  # compiled code lives as long as what holds it
+
+
+def _cached(compile_: Callable[[bool], Any]) -> Any:
     try:
-        return cast(F, njit(cache=True, nogil=True)(function))
-    except RuntimeError as error:  # Numba found no folder for its cache
+        return compile_(True)
+    except (RuntimeError, OSError) as error:  # no folder for a cache, or one that can't be written
         logging.getLogger("fourward").info("kernels are compiled anew in each process: %s", error)
-        return cast(F, njit(nogil=True)(function))
+        return compile_(False)

@@ -6,12 +6,13 @@ import logging
 from dataclasses import dataclass
 
 from fourward.engine.base import Engine, Request
+from fourward.engine.cpu.engine import Cpu
 from fourward.engine.reference import Reference
 from fourward.engine.torch_ops import TorchOps
 from fourward.errors import EngineError
 
 #: Every engine, the one that "auto" likes best first; "auto" never takes the reference.
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (TorchOps(), Reference())}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Cpu(), TorchOps(), Reference())}
 
 
 @dataclass(frozen=True)

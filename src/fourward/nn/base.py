@@ -16,6 +16,9 @@ from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn.choices import Activations, One, resolve
 from fourward.plan.plan import build_plan
 
+#: Devices on which autocast exists; torch refuses to say of others that it is off.
+_AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
+
 
 class DagModule(nn.Module):
     """A module over a Dag: ordered features in, activations of the outputs out."""
@@ -65,16 +68,16 @@ class DagModule(nn.Module):
 
     def _run(self, x: Tensor, everything: bool) -> Tensor:
         dtype, device = self._weights_like()
-        autocast = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+        autocast = torch.is_autocast_enabled(device.type) if device.type in _AUTOCAST else False
         self._check(x, dtype, device, autocast)
-        flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        flat = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         if autocast:  # compute in the weights' type, return autocast's, as torch.nn.Linear does
             with torch.autocast(x.device.type, enabled=False):
                 result = self._compute(flat.to(dtype), self._draw(), everything)
             result = result.to(torch.get_autocast_dtype(x.device.type))
         else:
             result = self._compute(flat, self._draw(), everything)
-        return result.reshape(*x.shape[:-1], result.shape[-1])
+        return result if x.dim() == 2 else result.reshape(*x.shape[:-1], result.shape[-1])
 
     def _draw(self) -> Dropout | None:
         if not self.training or self.dropout == 0:

@@ -1,0 +1,306 @@
+"""The kernels: forward, backward and weight gradients over slices of the batch, in Numba.
+
+Activations of a slice stand as (N, S): a row a node, by position, S samples side by side. S is 1, 2, 4 or 8 lane groups
+of `vector`. Slices need nothing of each other.
+"""
+# mypy: ignore-errors
+# (Numba types this code, by rules of its own.)
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from numba import carray, njit
+from numba.core import types
+
+from fourward._jit import compiled_entry
+from fourward.engine.cpu.rows import activate, descend, drop
+from fourward.engine.cpu.vector import add_run, dot_run, number, pointer, real, shifted, take
+from fourward.plan.panels import BEGIN, END
+
+ALIGN = 16  #: fields of a packed program start at multiples of so many int32
+
+
+class Program(NamedTuple):
+    """A plan as the kernels read it: int32 arrays, packed into one tensor by `plan.panels.pack`.
+
+    Positions number the nodes; N of them, E edges. Runs are stretches of the edges of one node: the first of a node's
+    runs starts its sum, the last one finishes it. They stand in an order that keeps the rows they read in the cache.
+    """
+
+    node: Any  #: (R,) position that each run of the forward walk adds to
+    first: Any  #: (R,) its first edge
+    last: Any  #: (R,) the edge after its last
+    flag: Any  #: (R,) BEGIN, END, both or neither
+    back_node: Any  #: (R',) the same for the backward walk, over edges sorted by source
+    back_first: Any
+    back_last: Any
+    back_flag: Any
+    source: Any  #: (E,) position where each edge starts
+    back_target: Any  #: (E,) position where each edge ends, edges sorted by source
+    back_edge: Any  #: (E,) which edge each of those is
+    code: Any  #: (N,) activation
+    bias_at: Any  #: (N,) which bias; -1 for inputs
+    z_row: Any  #: (N,) row in which z is kept for the backward pass; -1 where a is enough
+    order: Any  #: (N,) node index
+    hidden: Any  #: (N,) 1 where dropout applies
+    outputs: Any  #: (O,) positions of the outputs
+    position: Any  #: (N,) position of each node index
+
+
+@njit(nogil=True)
+def _field(base, i):
+    return carray(shifted(base, ALIGN * base[2 * i]), base[2 * i + 1])
+
+
+@njit(nogil=True)
+def _unpack(address):
+    base = pointer(address, types.int32(0))
+    return Program(
+        *(_field(base, 0), _field(base, 1), _field(base, 2), _field(base, 3), _field(base, 4), _field(base, 5)),
+        *(_field(base, 6), _field(base, 7), _field(base, 8), _field(base, 9), _field(base, 10), _field(base, 11)),
+        *(_field(base, 12), _field(base, 13), _field(base, 14), _field(base, 15), _field(base, 16), _field(base, 17)),
+    )
+
+
+def _make_walks(groups: int) -> tuple[Any, Any, Any]:
+    """Forward, backward and weight gradients of a slice, for rows of this many lane groups."""
+
+    @njit(nogil=True, error_model="numpy")
+    def forward_walk(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes):
+        width = groups * lanes
+        source = pointer(p.source.ctypes.data, types.int32(0))
+        for r in range(len(p.node)):
+            q = p.node[r]
+            row = shifted(a, q * width)
+            if p.flag[r] & BEGIN:
+                start = bias[p.bias_at[q]] if biased else zero
+                for j in range(width):
+                    row[j] = start
+            add_run(row, weight, source, a, p.first[r], p.last[r], groups)
+            if p.flag[r] & END:
+                if p.z_row[q] >= 0:
+                    kept = shifted(z, p.z_row[q] * width)
+                    for j in range(width):
+                        kept[j] = row[j]
+                activate(p.code[q], row, width, zero)
+                if threshold > 0 and p.hidden[q]:
+                    drop(row, width, p.order[q], sample, key, threshold, scale, zero)
+
+    @njit(nogil=True, error_model="numpy")
+    def backward_walk(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes):
+        """Take d from gradients of activations to gradients of sums; weight is sorted by source."""
+        width = groups * lanes
+        target = pointer(p.back_target.ctypes.data, types.int32(0))
+        for r in range(runs):
+            q = p.back_node[r]
+            row = shifted(d, q * width)
+            add_run(row, weight, target, d, p.back_first[r], p.back_last[r], groups)
+            if p.back_flag[r] & END and p.bias_at[q] >= 0:
+                if threshold > 0 and p.hidden[q]:
+                    drop(row, width, p.order[q], sample, key, threshold, scale, zero)
+                kept = shifted(z, max(p.z_row[q], 0) * width)
+                descend(p.code[q], row, shifted(a, q * width), kept, width, undo, zero)
+
+    @njit(nogil=True, error_model="numpy")
+    def weight_walk(p, begin, end, d, a, gradient, lanes):
+        width = groups * lanes
+        source = pointer(p.source.ctypes.data, types.int32(0))
+        for r in range(begin, end):
+            dot_run(shifted(d, p.node[r] * width), a, source, gradient, p.first[r], p.last[r], groups)
+
+    return forward_walk, backward_walk, weight_walk
+
+
+_forward1, _backward1, _weights1 = _make_walks(1)
+_forward2, _backward2, _weights2 = _make_walks(2)
+_forward4, _backward4, _weights4 = _make_walks(4)
+_forward8, _backward8, _weights8 = _make_walks(8)
+
+
+# Entries. Each is called by all threads of a team with one block of int64 arguments, and takes jobs until none is left.
+# A block starts with the next job and the number of jobs. Then come, as numbers or addresses:
+#   forward   slices, program, everything, inputs, x, out, a, z, weight, bias (or 0), key, threshold, p's bits
+#   backward  slices, program, everything, inputs, x_grad (or 0), out_grad, a, z, d, by_source, key, threshold, p's bits
+#   weights   slices, program, number of slices, parts, a, d, weight_grad, bias_grad (or 0)
+#   sort      program, parts, weight, by_source
+
+
+@njit(nogil=True, error_model="numpy")
+def _forward(block, zero, lanes, stamp):
+    """A job is a slice (first sample, how many, lane groups, first sample counting padding), from x (B, I) to out."""
+    slices, program, everything, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
+    x, out, a0, z0 = pointer(block[6], zero), pointer(block[7], zero), pointer(block[8], zero), pointer(block[9], zero)
+    weight, bias, key, threshold = pointer(block[10], zero), pointer(block[11], zero), block[12], block[13]
+    biased, scale = block[11] != 0, number(zero, 1.0 / (1.0 - real(block[14])))
+    p = _unpack(program)
+    n, rows = len(p.code), p.z_row.max() + 1
+    wanted = p.position if everything else p.outputs
+    job = take(block)
+    while job < block[1]:
+        sample, count, groups, place = slices[4 * job], slices[4 * job + 1], slices[4 * job + 2], slices[4 * job + 3]
+        width = groups * lanes
+        a, z = shifted(a0, place * n), shifted(z0, place * rows)
+        for q in range(inputs):
+            for j in range(count):
+                a[q * width + j] = x[(sample + j) * inputs + q]
+            for j in range(count, width):
+                a[q * width + j] = zero
+        if groups == 8:
+            _forward8(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        elif groups == 4:
+            _forward4(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        elif groups == 2:
+            _forward2(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        else:
+            _forward1(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        for j in range(count):
+            for o in range(len(wanted)):
+                out[(sample + j) * len(wanted) + o] = a[wanted[o] * width + j]
+        job = take(block)
+
+
+@njit(nogil=True, error_model="numpy")
+def _backward(block, zero, lanes, stamp):
+    """A job is a slice: from out_grad (B, O) to d, the gradients of all sums, and x_grad (B, I) if asked for."""
+    slices, program, everything, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
+    x_grad, out_grad = pointer(block[6], zero), pointer(block[7], zero)
+    a0, z0, d0, weight = (
+        pointer(block[8], zero),
+        pointer(block[9], zero),
+        pointer(block[10], zero),
+        pointer(block[11], zero),
+    )
+    key, threshold, keep = block[12], block[13], 1.0 - real(block[14])
+    scale, undo = number(zero, 1.0 / keep), number(zero, keep)
+    p = _unpack(program)
+    n, rows = len(p.code), p.z_row.max() + 1
+    wanted = p.position if everything else p.outputs
+    runs = len(p.back_node)
+    while block[6] == 0 and runs > 0 and p.bias_at[p.back_node[runs - 1]] < 0:
+        runs -= 1  # the inputs come last, and their gradients aren't wanted
+    job = take(block)
+    while job < block[1]:
+        sample, count, groups, place = slices[4 * job], slices[4 * job + 1], slices[4 * job + 2], slices[4 * job + 3]
+        width = groups * lanes
+        a, z, d = shifted(a0, place * n), shifted(z0, place * rows), shifted(d0, place * n)
+        for j in range(n * width):
+            d[j] = zero
+        for j in range(count):
+            for o in range(len(wanted)):
+                d[wanted[o] * width + j] = out_grad[(sample + j) * len(wanted) + o]
+        if groups == 8:
+            _backward8(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
+        elif groups == 4:
+            _backward4(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
+        elif groups == 2:
+            _backward2(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
+        else:
+            _backward1(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
+        if block[6] != 0:
+            for j in range(count):
+                for q in range(inputs):
+                    x_grad[(sample + j) * inputs + q] = d[q * width + j]
+        job = take(block)
+
+
+@njit(nogil=True, error_model="numpy")
+def _weights(block, zero, lanes, stamp):
+    """A job is a part of the gradients of weights and biases, summed over all slices in their order."""
+    slices, program, num_slices, parts = pointer(block[2], block[0]), block[3], block[4], block[5]
+    a0, d0, gradient, biases = (
+        pointer(block[6], zero),
+        pointer(block[7], zero),
+        pointer(block[8], zero),
+        pointer(block[9], zero),
+    )
+    p = _unpack(program)
+    n, runs = len(p.code), len(p.node)
+    job = take(block)
+    while job < block[1]:
+        begin, end = runs * job // parts, runs * (job + 1) // parts
+        for r in range(begin, end):
+            for k in range(p.first[r], p.last[r]):
+                gradient[k] = zero
+        for i in range(num_slices):
+            groups, place = slices[4 * i + 2], slices[4 * i + 3]
+            width = groups * lanes
+            a, d = shifted(a0, place * n), shifted(d0, place * n)
+            if groups == 8:
+                _weights8(p, begin, end, d, a, gradient, lanes)
+            elif groups == 4:
+                _weights4(p, begin, end, d, a, gradient, lanes)
+            elif groups == 2:
+                _weights2(p, begin, end, d, a, gradient, lanes)
+            else:
+                _weights1(p, begin, end, d, a, gradient, lanes)
+            if block[9] != 0:
+                for q in range(n * job // parts, n * (job + 1) // parts):
+                    if p.bias_at[q] >= 0:
+                        total = biases[p.bias_at[q]]
+                        for j in range(width):
+                            total += d[q * width + j]
+                        biases[p.bias_at[q]] = total
+        job = take(block)
+
+
+@njit(nogil=True, error_model="numpy")
+def _sort(block, zero, lanes, stamp):
+    """A job is a part of the weights, put into the order of the backward walk."""
+    parts, weight, by_source = block[3], pointer(block[4], zero), pointer(block[5], zero)
+    p = _unpack(block[2])
+    edges = len(p.back_edge)
+    job = take(block)
+    while job < block[1]:
+        for k in range(edges * job // parts, edges * (job + 1) // parts):
+            by_source[k] = weight[p.back_edge[k]]
+        job = take(block)
+
+
+def _stamp() -> int:
+    """A number that changes with the code of this folder: Numba's disk cache looks at the file of an entry alone."""
+    sources = sorted(file.name for file in files(__package__).iterdir() if file.name.endswith(".py"))
+    digest = blake2b(b"".join((files(__package__) / name).read_bytes() for name in sources), digest_size=4)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _entries(stamp: int) -> dict[str, Any]:
+    """The entries, each bound to the stamp, which thereby is part of its key in the cache."""
+
+    def forward_float32(block):
+        _forward(block, types.float32(0), 16, stamp)
+
+    def forward_float64(block):
+        _forward(block, types.float64(0), 8, stamp)
+
+    def backward_float32(block):
+        _backward(block, types.float32(0), 16, stamp)
+
+    def backward_float64(block):
+        _backward(block, types.float64(0), 8, stamp)
+
+    def weights_float32(block):
+        _weights(block, types.float32(0), 16, stamp)
+
+    def weights_float64(block):
+        _weights(block, types.float64(0), 8, stamp)
+
+    def sort_float32(block):
+        _sort(block, types.float32(0), 16, stamp)
+
+    def sort_float64(block):
+        _sort(block, types.float64(0), 8, stamp)
+
+    return locals()
+
+
+_ENTRIES = _entries(_stamp())
+
+
+@cache
+def entry(what: str, dtype: str) -> int:
+    """The address of a compiled entry: "forward", "backward", "weights" or "sort", for "float32" or "float64"."""
+    return compiled_entry(_ENTRIES[f"{what}_{dtype}"], types.void(types.CPointer(types.int64)))

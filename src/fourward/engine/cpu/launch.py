@@ -1,0 +1,162 @@
+"""From tensors to kernels: slices of the batch, threads, addresses."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fourward.engine.cpu import kernels, threads, vector
+from fourward.graph.convert import IntArray
+from fourward.plan.activations import BY_CODE
+from fourward.plan.panels import backward_runs, forward_runs
+from fourward.plan.plan import Plan
+
+GROUPS = (8, 4, 2, 1)  #: how many lane groups a slice may have
+#: Multiplications under which a second thread isn't worth its hand-over.
+THREAD_WORK = 100_000
+PARTS = 4  #: of the weight gradients, for each worker, so that none waits long for another
+
+
+class Shape(NamedTuple):
+    """What the launch must know of a program without reading it."""
+
+    nodes: int
+    inputs: int
+    outputs: int
+    edges: int
+    rows: int  #: of z that the backward pass needs
+
+
+def pack(plan: Plan) -> tuple[Tensor, Shape]:
+    """A plan as the tensor that kernels.Program describes."""
+    dag = plan.dag
+    ahead, (back, edge) = forward_runs(plan), backward_runs(plan)
+    needs_z = np.array([uses_z(int(code)) for code in plan.code])
+    bias_at = np.full(dag.num_nodes, -1)
+    bias_at[dag.num_inputs :] = plan.neuron
+    hidden = ~np.isin(plan.order, dag.outputs)
+    hidden[: dag.num_inputs] = False
+    z_row = np.where(needs_z, np.cumsum(needs_z) - 1, -1)
+    fields = kernels.Program(
+        *ahead,
+        *back,
+        plan.source,
+        plan.target[edge],
+        edge,
+        plan.code,
+        bias_at,
+        z_row,
+        plan.order,
+        hidden,
+        plan.outputs,
+        plan.position,
+    )
+    shape = Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, dag.num_edges, int(needs_z.sum()))
+    return torch.from_numpy(_pack(fields)), shape
+
+
+def uses_z(code: int) -> bool:
+    """Whether the derivative of an activation needs z, because a = f(z) doesn't determine it."""
+    return "z" in BY_CODE[code].derivative
+
+
+def _pack(fields: tuple[IntArray, ...]) -> IntArray:
+    unit = kernels.ALIGN
+    starts = np.cumsum([-(-2 * len(fields) // unit), *(-(-len(field) // unit) for field in fields)])
+    packed = np.zeros(int(starts[-1]) * unit, np.int32)
+    for i, (start, field) in enumerate(zip(starts.tolist(), fields, strict=False)):
+        packed[2 * i : 2 * i + 2] = start, len(field)
+        packed[start * unit : start * unit + len(field)] = field
+    return packed
+
+
+@lru_cache(maxsize=256)
+def slices(batch: int, lanes: int, workers: int) -> tuple[IntArray, int, int]:
+    """The batch cut into slices (first sample, how many, lane groups, first counting padding), a share for each worker.
+
+    Only the last slice is padded, so that all of them together hold the batch rounded up to whole lane groups. Returns
+    the table, its address and its length.
+    """
+    groups = -(-batch // lanes)
+    rows, done = [], 0
+    for worker in range(workers):
+        share = groups * (worker + 1) // workers - done
+        while share > 0:
+            width = next(size for size in GROUPS if size <= share)
+            rows.append((done * lanes, min(batch - done * lanes, width * lanes), width, done * lanes))
+            share, done = share - width, done + width
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    return table, table.ctypes.data, len(table)
+
+
+def padded(batch: int, lanes: int) -> int:
+    """The batch rounded up to whole lane groups."""
+    return (batch + lanes - 1) // lanes * lanes
+
+
+def lanes_of(dtype: torch.dtype) -> int:
+    """Numbers in a lane group."""
+    return vector.BYTES // dtype.itemsize
+
+
+def _workers(shape: Shape, batch: int) -> int:
+    return torch.get_num_threads() if shape.edges * batch > THREAD_WORK else 1
+
+
+def _drawn(key: Tensor | None, p: float) -> tuple[int, int, int]:
+    """Key, threshold and the bits of p, for the kernels; a threshold of 0 drops nothing."""
+    if key is None:
+        return 0, 0, 0
+    return int(key), round(p * 2**32), int(np.float64(p).view(np.int64))
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
+    everything: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a and z, a slice after another."""
+    x, weight = x.contiguous(), weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
+    (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
+    out = x.new_empty(batch, shape.nodes if everything else shape.outputs)
+    a, z = x.new_empty(shape.nodes * room), x.new_empty(shape.rows * room)
+    arguments = (
+        *(table, program.data_ptr(), everything, shape.inputs, x.data_ptr(), out.data_ptr()),
+        *(a.data_ptr(), z.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
+    )
+    threads.run(kernels.entry("forward", _NAMES[x.dtype]), arguments, jobs, workers)
+    return out, a, z
+
+
+def backward(
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, a: Tensor, z: Tensor, key: Tensor | None, p: float,
+    everything: bool, x_wanted: bool, biased: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
+    out_grad, weight = out_grad.contiguous(), weight.contiguous()
+    batch, dtype = out_grad.shape[0], _NAMES[out_grad.dtype]
+    workers = _workers(shape, batch)
+    _, table, jobs = slices(batch, lanes_of(out_grad.dtype), workers)
+    parts = 1 if workers == 1 else PARTS * workers
+    x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
+    weight_grad = torch.empty_like(weight)
+    bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if biased else 0)
+    d, by_source = torch.empty_like(a), torch.empty_like(weight)
+    code = program.data_ptr()
+    threads.run(kernels.entry("sort", dtype), (code, parts, weight.data_ptr(), by_source.data_ptr()), parts, workers)
+    arguments = (
+        *(table, code, everything, shape.inputs, x_grad.data_ptr() if x_wanted else 0, out_grad.data_ptr()),
+        *(a.data_ptr(), z.data_ptr(), d.data_ptr(), by_source.data_ptr(), *_drawn(key, p)),
+    )
+    threads.run(kernels.entry("backward", dtype), arguments, jobs, workers)
+    found = a.data_ptr(), d.data_ptr(), weight_grad.data_ptr(), bias_grad.data_ptr() if biased else 0
+    threads.run(kernels.entry("weights", dtype), (table, code, jobs, parts, *found), parts, workers)
+    return x_grad, weight_grad, bias_grad
+
+
+_NAMES = {torch.float32: "float32", torch.float64: "float64"}
