@@ -42,7 +42,7 @@ def _isolated() -> Dag:
 
 ZOO: Mapping[str, Callable[[], Case]] = {
     "one node": lambda: Case(generate.complete(1)),
-    "no edges": lambda: Case(Dag.from_edges([], nodes="abcde")),
+    "no edges": lambda: Case(Dag.from_edges([], nodes=list("abcde"))),
     "isolated nodes": lambda: Case(_isolated()),
     "chain 2000 deep": lambda: Case(generate.chain(2000), "abs"),
     "complete": lambda: Case(generate.complete(64), "leaky_relu"),

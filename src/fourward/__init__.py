@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import layering, paper
+    from fourward import errors, layering, paper, view
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, generate, orient
     from fourward.graph.dag import Dag
@@ -25,10 +25,12 @@ _HOMES = {
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
+    "errors": "fourward",
     "generate": "fourward.graph",
     "layering": "fourward",
     "orient": "fourward.graph",
     "paper": "fourward",
+    "view": "fourward",
 }
 
 __all__ = [
@@ -38,10 +40,12 @@ __all__ = [
     "Layering",
     "__version__",
     "connectomes",
+    "errors",
     "generate",
     "layering",
     "orient",
     "paper",
+    "view",
 ]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import rustworkx as rx
 import scipy.sparse as sp
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,10 @@ from fourward import Dag, generate
 from fourward.errors import CycleError, FourwardError, GraphError
 
 PAIRS = [("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")]
+
+
+def numpy_pairs(pairs):
+    return [(np.int64(u), np.int32(v)) for u, v in pairs]
 
 
 def label_pairs(dag: Dag) -> set:
@@ -43,9 +48,9 @@ def test_inputs_come_first_in_the_order():
     assert [dag.labels[v] for v in dag.order] == ["b", "a", "s", "c", "d"]
 
 
-@pytest.mark.parametrize("kind", [list, np.array, tuple, iter])
+@pytest.mark.parametrize("kind", [list, np.array, tuple, iter, torch.tensor, lambda v: np.array(v, ">i8"), numpy_pairs])
 def test_integers_stand_in_ascending_order(kind):
-    dag = Dag.from_edges(kind([(7, 2), (2, 5)])) if kind is not iter else Dag.from_edges(np.array([(7, 2), (2, 5)]))
+    dag = Dag.from_edges(kind([(7, 2), (2, 5)]))
     assert list(dag.labels) == [2, 5, 7]
     assert label_pairs(dag) == {(7, 2), (2, 5)}
 
@@ -118,7 +123,7 @@ def test_a_stored_zero_is_an_edge():
 def test_mask():
     mask = np.triu(np.ones((4, 4), bool), 1)
     assert Dag.from_mask(mask) == generate.complete(4)
-    assert Dag.from_mask(mask, labels="wxyz").index("z") == 3
+    assert Dag.from_mask(mask, labels=list("wxyz")).index("z") == 3
 
 
 def test_find_edges():
@@ -133,7 +138,7 @@ def test_frozen():
     dag = Dag.from_edges(PAIRS)
     with pytest.raises(AttributeError):
         dag.labels = ()
-    for name in ("edges", "inputs", "outputs", "order", "in_start"):
+    for name in ("edges", "inputs", "outputs", "order", "in_start", "in_degree", "out_degree", "neurons", "position"):
         for one in (dag, pickle.loads(pickle.dumps(dag))):
             with pytest.raises(ValueError, match="read-only"):
                 getattr(one, name)[...] = 0
@@ -195,7 +200,7 @@ BAD = {
     "not square": (lambda: Dag.from_scipy(sp.coo_array((2, 3))), "square"),
     "mask of numbers": (lambda: Dag.from_mask(np.ones((2, 2))), "boolean"),
     "flat mask": (lambda: Dag.from_mask(np.ones(3, bool)), "square"),
-    "labels of a matrix": (lambda: Dag.from_scipy(sp.coo_array((2, 2)), labels="abc"), "3 labels"),
+    "labels of a matrix": (lambda: Dag.from_scipy(sp.coo_array((2, 2)), labels=list("abc")), "3 labels"),
     "labels twice": (lambda: Dag.from_edges([("a", "b")], nodes=["a", "b", "a"]), r"distinct.*'a'"),
     "node out of range": (lambda: Dag.from_edges([(0, 5)], nodes=3), "node 5"),
     "negative node": (lambda: Dag.from_edges([(0, -1)], nodes=3), "node -1"),
@@ -209,6 +214,15 @@ BAD = {
     "wrong shape": (lambda: Dag.from_edges(np.zeros((3, 3), int)), r"\(E, 2\)"),
     "no edges at all": (lambda: Dag.from_edges(5), "got int"),
     "a string": (lambda: Dag.from_edges("ab"), "got str"),
+    "input not in a list": (lambda: Dag.from_edges([(0, 1)], inputs=0), r"inputs=0 came.*list of labels"),
+    "input as text": (lambda: Dag.from_edges(PAIRS, inputs="a"), r"inputs='a' came.*list of labels"),
+    "unhashable input": (lambda: Dag.from_edges(PAIRS, inputs=[["a"]]), r"inputs= holds \['a'\].*hashable"),
+    "unhashable node": (lambda: Dag.from_edges(PAIRS, nodes=[[1]]), "hashable"),
+    "nodes as a fraction": (lambda: Dag.from_edges(PAIRS, nodes=2.0), r"nodes=2.0 came"),
+    "dense matrix": (lambda: Dag.from_scipy(np.eye(3, k=1)), "scipy.sparse matrix was wanted, but a ndarray"),
+    "pairs to networkx": (lambda: Dag.from_networkx([(0, 1)]), "networkx graph was wanted, but a list"),
+    "networkx to rustworkx": (lambda: Dag.from_rustworkx(nx.DiGraph()), "rustworkx graph was wanted, but a DiGraph"),
+    "unhashable label": (lambda: Dag.from_edges(PAIRS).index(["a"]), "no node has the label"),
     "unknown label": (lambda: Dag.from_edges(PAIRS).index("q"), "no node has the label 'q'"),
     "values": (lambda: Dag.from_edges(PAIRS).to_scipy([1.0]), "one value for each of 4"),
 }

@@ -57,6 +57,17 @@ def test_natural_order():
     assert ring.num_edges == 40
 
 
+def test_watts_strogatz_rewires_a_share():
+    ring = set(map(tuple, generate.watts_strogatz(500, 6, 0.0, order="natural").edges.tolist()))
+    moved = [
+        len(ring - set(map(tuple, generate.watts_strogatz(500, 6, p, order="natural", seed=0).edges.tolist())))
+        for p in (0.0, 0.2, 1.0)
+    ]
+    assert moved[0] == 0
+    assert abs(moved[1] - 0.2 * len(ring)) < 5 * (0.16 * len(ring)) ** 0.5
+    assert moved[2] > 0.95 * len(ring)
+
+
 def test_barabasi_albert_degrees():
     dag = generate.barabasi_albert(5000, 3, seed=0)
     degree = dag.in_degree + dag.out_degree
@@ -124,6 +135,9 @@ def test_a_million_edges():
         (lambda: generate.layered_mlp([3]), "at least an input and an output"),
         (lambda: generate.layered_mlp([3, 0]), "size=0"),
         (lambda: generate.chain(0), "n=0"),
+        (lambda: generate.layered_mlp(5), "sizes=5"),
+        (lambda: generate.erdos_renyi(5, "x"), "p='x'"),
+        (lambda: generate.erdos_renyi(5, 0.5, seed=-1), "seed=-1"),
         (lambda: generate.complete(-1), "n=-1"),
     ],
 )

@@ -85,6 +85,26 @@ def test_reassign_reaches_every_layer_alike():
     assert layering.reassign(dag, lay, seed=1) == layering.reassign(dag, lay, seed=1)
 
 
+def test_reassign_draws_for_each_node_alone():
+    pairs = [*((f"p{i}", f"p{i + 1}") for i in range(5)), ("p0", "one"), ("one", "p5"), ("p0", "two"), ("two", "p5")]
+    dag = Dag.from_edges(pairs)
+    lay = layering.push_sources(dag, layering.longest_path(dag))
+    both = {tuple(layering.reassign(dag, lay, seed=s).level[[dag.index("one"), dag.index("two")]]) for s in range(300)}
+    assert len(both) == 16, "every pair of layers 1 to 4"
+
+
+def test_reassign_refuses_what_it_would_break():
+    dag = Dag.from_edges([("a", "b"), ("b", "c")], nodes=["a", "b", "c", "d"])
+    with pytest.raises(LayeringError, match="4 layers, but 3 are enough"):
+        layering.reassign(dag, Layering(dag, np.array([0, 1, 3, 2])), seed=0)
+
+
+def test_push_sources_moves_sources_that_are_no_inputs():
+    dag = Dag.from_edges([("x", "a"), ("a", "b"), ("s", "b")], inputs=["x"])
+    lay = layering.push_sources(dag, layering.longest_path(dag))
+    assert lay.level[dag.index("s")] == 0
+
+
 def test_every_movable_node_moves_some_time():
     dag = generate.erdos_renyi(40, 0.1, seed=4)
     lay = layering.push_sources(dag, layering.longest_path(dag))
@@ -106,10 +126,11 @@ def test_verify_names_the_edge():
     dag = Dag.from_edges([("a", "b"), ("b", "c")])
     with pytest.raises(LayeringError, match=r"from 'b' in layer 1 to 'c' in layer 1"):
         Layering(dag, np.array([0, 1, 1])).verify()
-    with pytest.raises(LayeringError, match="layer 1 of 4 is empty"):
-        Layering(dag, np.array([0, 2, 3])).verify()
-    with pytest.raises(LayeringError, match="lowest is -1"):
-        Layering(dag, np.array([-1, 0, 1])).verify()
+    with pytest.raises(LayeringError, match="layer 1 of 3 is empty"):
+        Layering(dag, np.array([0, 2, 2])).verify()
+    for levels in ([-1, 0, 1], [0, 1, 3], [0, 1, 2**32 + 2]):
+        with pytest.raises(LayeringError, match="levels go from 0 to at most 2"):
+            Layering(dag, np.array(levels))
     with pytest.raises(LayeringError, match="one integer for each of 3 nodes"):
         Layering(dag, np.array([0, 1]))
     with pytest.raises(LayeringError, match="one integer"):

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+import torch.utils.checkpoint
 
 from fourward import Dag, FourWard, connectomes, generate, paper
 from fourward.errors import ActivationError, FourwardError, GraphError, InitError, InputError, OptionError, WeightError
@@ -78,11 +79,13 @@ def test_low_precision(dtype):
     assert_near(out, exact(batch(dtype=dtype).double()))
 
 
-def test_low_precision_sums_are_wide():
-    """4,000 terms of 1: a sum kept in bfloat16 stops growing at 256."""
-    dag = generate.layered_mlp([4000, 1])
-    net = FourWard(dag, activation="identity", init=1.0, dtype=torch.bfloat16)
-    assert net(torch.ones(1, 4000, dtype=torch.bfloat16)).item() == 4000
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_low_precision_sums_are_wide(dtype, outputs):
+    """4,096 terms of 1: a sum kept in bfloat16 stops growing at 256, one in float16 at 2,048."""
+    dag = generate.layered_mlp([4096, outputs])
+    net = FourWard(dag, activation="identity", init=1.0, dtype=dtype)
+    assert net(torch.ones(1, 4096, dtype=dtype)).tolist() == [[4096] * outputs]
 
 
 def test_autocast():
@@ -337,6 +340,15 @@ def test_bad_weights(cls):
         ({"init": None}, InitError, "init=None"),
         ({"dropout": 1.0}, OptionError, "dropout=1.0"),
         ({"dropout": -0.1}, OptionError, "dropout=-0.1"),
+        ({"dropout": "much"}, OptionError, "dropout='much'"),
+        ({"seed": -1}, OptionError, "seed=-1"),
+        ({"seed": "x"}, OptionError, "seed='x'"),
+        ({"dtype": torch.int64}, OptionError, "floating point"),
+        ({"dtype": torch.complex64}, OptionError, "floating point"),
+        ({"dtype": "float32"}, OptionError, "floating point"),
+        ({"layering": np.zeros(30)}, OptionError, "ndarray came as layering"),
+        ({"init": float("nan")}, InitError, "init=nan"),
+        ({"init": lambda dag, weight, bias: torch.ones_like(weight)}, InitError, "in place"),
     ],
 )
 def test_bad_options(cls, options, error, message):
@@ -353,10 +365,104 @@ def test_not_a_dag(cls):
         cls(connectomes.load("c-elegans"))
 
 
-def test_an_activation_that_changes_shape():
-    net = FourWard(DAG, activation=lambda z: z.sum())
+@methods
+@pytest.mark.parametrize(
+    "mixer",
+    [torch.nn.Softmax(-1), torch.nn.Softmax(0), torch.nn.LayerNorm(5), lambda z: z.sum(), lambda z: z - z.mean()],
+    ids=["softmax", "softmax of columns", "layer norm", "sum", "centred"],
+)
+def test_an_activation_that_mixes_elements(cls, mixer):
+    with pytest.raises(ActivationError, match="each element alone"):
+        cls(DAG, activation=mixer)
+
+
+def test_an_activation_that_turns_out_to_change_shape():
+    net = FourWard(DAG, activation=lambda z: z if z.numel() < 20 else z[:1])
     with pytest.raises(ActivationError, match="each element alone"):
         net(batch())
+
+
+def test_random_activations_are_let_through():
+    before = torch.get_rng_state()
+    net = FourWard(DAG, activation=torch.nn.RReLU(), seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert net(batch()).shape == (5, DAG.num_outputs)
+
+
+@methods
+def test_a_module_as_activation_follows_the_dtype(cls):
+    net = cls(DAG, activation=torch.nn.PReLU(), dtype=torch.float64, seed=0)
+    assert net(batch(dtype=torch.float64)).dtype == torch.float64
+
+
+def test_weights_of_a_wrong_length_in_a_call():
+    net = FourWard(DAG, seed=0)
+    for wrong in ({"weight": torch.zeros(DAG.num_edges + 5)}, {"weight": torch.zeros(3)}, {"bias": torch.zeros(1)}):
+        with pytest.raises(WeightError, match="shape"):
+            torch.func.functional_call(net, wrong, (batch(),))
+
+
+def test_float64_is_left_alone_by_autocast():
+    net = FourWard(DAG, seed=0, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(batch(dtype=torch.float64)).dtype == torch.float64
+        with pytest.raises(InputError, match="float64"):
+            FourWard(DAG, seed=0)(batch(dtype=torch.float64))
+
+
+def test_autocast_keeps_sums_in_the_weights_type():
+    net = FourWard(DAG, seed=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = net(batch())
+    assert torch.equal(out, net(batch()).to(torch.bfloat16))
+
+
+def test_a_seed_draws_the_same_weights_in_every_dtype():
+    single, double = (FourWard(DAG, seed=4, dtype=dtype) for dtype in (torch.float32, torch.float64))
+    assert torch.equal(single.weight, double.weight.float())
+    assert torch.equal(single.bias, double.bias.float())
+
+
+def test_dropout_follows_the_seed():
+    first, same, other = (FourWard(DAG, dropout=0.5, init=0.1, seed=s).activations(batch()) for s in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_dropout_refuses_what_it_would_get_wrong():
+    net = FourWard(DAG, dropout=0.5, seed=0)
+    with pytest.raises(OptionError, match="vmap"):
+        torch.func.vmap(net)(batch())
+    x = batch().requires_grad_()
+    out = torch.utils.checkpoint.checkpoint(net, x, use_reentrant=False)
+    with pytest.raises(OptionError, match="checkpoint"):
+        out.sum().backward()
+    net.eval()
+    torch.utils.checkpoint.checkpoint(net, x, use_reentrant=False).sum().backward()
+    assert torch.func.vmap(net)(batch()).shape == (5, DAG.num_outputs)
+
+
+@pytest.mark.parametrize("engine", ["reference", "torch", "cpu"])
+def test_torch_func(engine):
+    net = FourWard(DAG, activation="tanh", seed=0, engine=engine)
+
+    def loss(weight, x):
+        return torch.func.functional_call(net, {"weight": weight}, (x,)).square().sum()
+
+    found = torch.func.grad(loss)(net.weight.detach(), batch())
+    (want,) = torch.autograd.grad(loss(net.weight, batch()), net.weight)
+    assert_near(found, want)
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0))(net.weight.detach(), batch())
+    assert_near(each.sum(0), want)
+
+
+def test_to_chooses_the_engine_anew():
+    net = FourWard(DAG)
+    assert net.engine == "cpu"
+    assert net.to(torch.bfloat16).engine == "torch"
+    assert "float32 and float64, not in torch.bfloat16" in net.explain()
+    assert net.float().engine == "cpu"
+    assert net(batch()).shape == (5, DAG.num_outputs)
 
 
 def test_mapping_wins_over_output_activation():

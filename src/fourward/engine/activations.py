@@ -77,17 +77,21 @@ class LevelActivations(nn.Module):
 
 
 class _Defined(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, row: Activation) -> Tensor:
-        a = _evaluate(row.formula, z=z)
-        a = a.clone() if a is z else a
-        ctx.row = row
-        ctx.save_for_backward(z, a)
-        return a
+    generate_vmap_rule = True
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def forward(z: Tensor, row: Activation) -> Tensor:
+        a = _evaluate(row.formula, z=z)
+        return a.clone() if a is z else a
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Activation], output: Tensor) -> None:
+        z, ctx.row = inputs
+        ctx.save_for_backward(z, output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
         z, a = ctx.saved_tensors
         return grad * _evaluate(ctx.row.derivative, z=z, a=a), None
 

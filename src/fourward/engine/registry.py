@@ -31,7 +31,7 @@ class Choice:
 
 def check_name(name: str) -> None:
     """Raise an EngineError that lists the engines unless this is one, or "auto"."""
-    if name != "auto" and name not in ENGINES:
+    if not isinstance(name, str) or (name != "auto" and name not in ENGINES):
         raise EngineError(f"there is no engine {name!r}. Known are auto, {', '.join(ENGINES)}.")
 
 
@@ -47,7 +47,7 @@ def choose(name: str, request: Request) -> Choice:
     for engine in ENGINES.values():
         reason = engine.supports(request)
         if reason is None:
-            choice = Choice(engine, "it is the fastest that can run this network", tuple(rejected))
+            choice = Choice(engine, "'auto' takes the first that can run this network", tuple(rejected))
             logging.getLogger("fourward").info("%s", choice.explain())
             return choice
         rejected.append((engine.name, reason))

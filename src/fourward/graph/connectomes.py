@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 
 from fourward.errors import GraphError
-from fourward.graph.convert import IntArray
+from fourward.graph.convert import IntArray, frozen
 from fourward.graph.dag import Chosen, Dag
 from fourward.graph.orient import Acyclic, remove_feedback
 
@@ -48,7 +48,7 @@ class Connectome:
     name: str
     citation: str  #: the paper to cite
     classes: Mapping[str, str]  #: class of each neuron by name, such as "sensory"; its keys are the neurons
-    edges: list[tuple[str, str]]  #: names of the sending and the receiving neuron
+    edges: tuple[tuple[str, str], ...]  #: names of the sending and the receiving neuron
     strength: IntArray  #: (E,) as published: sections of synapses for the worm, synapses for the fly
 
     @property
@@ -90,8 +90,8 @@ def load(name: str) -> Connectome:
         name,
         _CITATIONS[name],
         {row["neuron"]: row["class"] for row in nodes},
-        [(row["source"], row["target"]) for row in rows],
-        np.array([int(row["strength"]) for row in rows]),
+        tuple((row["source"], row["target"]) for row in rows),
+        frozen(np.array([int(row["strength"]) for row in rows])),
     )
 
 

@@ -20,6 +20,12 @@ Nodes = int | Iterable[Hashable] | None
 INPUT, OUTPUT = "fourward_input", "fourward_output"
 
 
+def frozen(array: IntArray) -> IntArray:
+    """The array itself, from now on read-only."""
+    array.setflags(write=False)
+    return array
+
+
 class EdgeList(NamedTuple):
     """A graph as it came: nothing sorted, nothing checked but that endpoints are nodes."""
 
@@ -58,6 +64,7 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
     Integer labels stand in ascending order, any others in order of first appearance; `nodes` states
     another order and may name nodes without edges.
     """
+    pairs = _materialised(pairs)
     array = _integer_pairs(pairs)
     if array is not None:
         return _from_integer_array(array, nodes)
@@ -75,6 +82,7 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
 
 def from_networkx(graph: nx.Graph) -> EdgeList:
     """A networkx graph, nodes in its own order; parallel edges are kept and refused later."""
+    check_kind(graph, nx.Graph, "a networkx graph")
     labels = tuple(graph.nodes)
     index = {label: i for i, label in enumerate(labels)}
     flat = np.fromiter((index[v] for pair in graph.edges() for v in pair), np.int64, 2 * graph.number_of_edges())
@@ -84,6 +92,7 @@ def from_networkx(graph: nx.Graph) -> EdgeList:
 
 def from_rustworkx(graph: rx.PyDiGraph | rx.PyGraph) -> EdgeList:
     """A rustworkx graph; labels are the node payloads if these are hashable and distinct, else indices."""
+    check_kind(graph, rx.PyDiGraph | rx.PyGraph, "a rustworkx graph")
     indices = np.asarray(graph.node_indices(), dtype=np.int64)
     payloads = graph.nodes()
     try:
@@ -99,6 +108,7 @@ def from_rustworkx(graph: rx.PyDiGraph | rx.PyGraph) -> EdgeList:
 
 def from_scipy(matrix: Any, labels: Iterable[Hashable] | None = None) -> EdgeList:
     """A square sparse matrix: an entry stored at [u, v] is the edge u -> v, whatever its value."""
+    check_kind(matrix, sp.sparray | sp.spmatrix, "a scipy.sparse matrix")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise GraphError(f"an adjacency matrix must be square, but this one has shape {matrix.shape}.")
     coordinates = matrix.tocoo()
@@ -138,27 +148,40 @@ def to_rustworkx(source: IntArray, target: IntArray, labels: Labels) -> rx.PyDiG
     return graph
 
 
-def _integer_pairs(pairs: Any) -> IntArray | None:
-    """The pairs as an (E, 2) integer array if that is what they are, else None."""
+def _materialised(pairs: Any) -> Any:
+    """An array as it is, a tensor as an array, anything else as a list."""
+    if hasattr(pairs, "numpy") and hasattr(pairs, "detach"):  # a torch tensor, in a room that doesn't know torch
+        pairs = pairs.detach().cpu().numpy()
+    if isinstance(pairs, np.ndarray):
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise GraphError(f"an array of edges must have shape (E, 2), but this one has {pairs.shape}.")
+        return pairs
     if isinstance(pairs, Mapping | str | bytes) or not isinstance(pairs, Iterable):
         raise GraphError(
             f"edges must be pairs of labels, such as [('a', 'b')], or an (E, 2) array; got {type(pairs).__name__}."
         )
+    return list(pairs)
+
+
+def _integer_pairs(pairs: Any) -> IntArray | None:
+    """The pairs as an (E, 2) integer array if that is what they are, else None."""
     if isinstance(pairs, np.ndarray):
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise GraphError(f"an array of edges must have shape (E, 2), but this one has {pairs.shape}.")
-        if np.issubdtype(pairs.dtype, np.integer):
-            return pairs
-    elif isinstance(pairs, list | tuple) and pairs and all(map(_is_integer_pair, pairs)):
-        try:
-            return np.array(pairs, dtype=np.int64)
-        except OverflowError:  # integers beyond 64 bits are labels like any other
-            return None
-    return None
+        return pairs.astype(np.int64, copy=False) if np.issubdtype(pairs.dtype, np.integer) else None
+    if not pairs or not all(map(_is_integer_pair, pairs)):
+        return None
+    try:
+        return np.array(pairs, dtype=np.int64)
+    except OverflowError:  # integers beyond 64 bits are labels like any other
+        return None
 
 
 def _is_integer_pair(pair: Any) -> bool:
-    return type(pair) in (tuple, list) and len(pair) == 2 and type(pair[0]) is int and type(pair[1]) is int
+    return isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_integer, pair))
+
+
+def is_integer(label: Any) -> bool:
+    """Whether a label is a whole number; True and False aren't."""
+    return isinstance(label, int | np.integer) and not isinstance(label, bool)
 
 
 def _from_integer_array(array: IntArray, nodes: Nodes) -> EdgeList:
@@ -172,7 +195,7 @@ def _from_integer_array(array: IntArray, nodes: Nodes) -> EdgeList:
         return EdgeList(source, target, labels, directed=True)
     if nodes is not None:
         labels = _label_tuple(nodes)
-        if not all(isinstance(label, int | np.integer) for label in labels):
+        if not all(map(is_integer, labels)):
             raise GraphError(f"edges name nodes by integers, but nodes= lists other labels: {some(labels)}.")
         listed = np.array(labels, dtype=np.int64)
         by_value = np.argsort(listed, kind="stable")
@@ -210,7 +233,26 @@ def _label_tuple(nodes: int | Iterable[Hashable]) -> Labels:
         if nodes < 0:
             raise GraphError(f"nodes={nodes} was given, but a number of nodes can't be negative.")
         return range(int(nodes))
-    return nodes if isinstance(nodes, range) else tuple(nodes)
+    return nodes if isinstance(nodes, range) else tuple(label_list(nodes, "nodes"))
+
+
+def label_list(labels: Any, name: str) -> list[Hashable]:
+    """Labels as a list, each of them hashable; `name` says in an error which argument it was."""
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise GraphError(f"{name}={labels!r} came, but a list of labels was wanted, such as ['a', 'b'].")
+    listed = list(labels)
+    for label in listed:
+        if not isinstance(label, Hashable):
+            raise GraphError(f"{name}= holds {label!r}, but labels must be hashable: numbers, strings, tuples.")
+    return listed
+
+
+def check_kind(graph: Any, kinds: Any, wanted: str) -> None:
+    """Raise unless a graph is of one of these kinds."""
+    if not isinstance(graph, kinds):
+        raise GraphError(
+            f"{wanted} was wanted, but a {type(graph).__name__} came. Dag.from_edges takes pairs of labels."
+        )
 
 
 def _marked(graph: nx.Graph, attribute: str) -> list[Hashable] | None:

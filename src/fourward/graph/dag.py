@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from fourward.errors import CycleError, GraphError, some
 from fourward.graph import convert
-from fourward.graph.convert import EdgeList, IntArray, Labels, Nodes
+from fourward.graph.convert import EdgeList, IntArray, Labels, Nodes, frozen
 from fourward.graph.walk import find_cycle, peel_sinks, sort_edges
 
 Chosen = Iterable[Hashable] | None
@@ -115,9 +115,7 @@ class Dag:
         edges, start = sort_edges(source, target, _inverse(order))
         _check_duplicates(edges[0], edges[1], raw.labels)
         arrays = (edges.T, input_nodes.astype(np.int32), output_nodes.astype(np.int32), order, start)
-        for array in arrays:
-            array.setflags(write=False)
-        return cls(arrays[0], raw.labels, *arrays[1:])
+        return cls(frozen(arrays[0]), raw.labels, *map(frozen, arrays[1:]))
 
     @property
     def num_nodes(self) -> int:
@@ -152,28 +150,28 @@ class Dag:
     @cached_property
     def in_degree(self) -> IntArray:
         """(N,) number of edges into each node."""
-        return np.diff(self.in_start)[self.position]
+        return frozen(np.diff(self.in_start)[self.position])
 
     @cached_property
     def position(self) -> IntArray:
         """(N,) the place of each node in `order`."""
-        return _inverse(self.order)
+        return frozen(_inverse(self.order))
 
     @cached_property
     def out_degree(self) -> IntArray:
         """(N,) number of edges out of each node."""
-        return np.bincount(self.source, minlength=self.num_nodes)
+        return frozen(np.bincount(self.source, minlength=self.num_nodes))
 
     @cached_property
     def neurons(self) -> IntArray:
         """(N-I,) the nodes that aren't inputs, ascending: those that have a bias, in the order of the bias."""
         is_input = np.zeros(self.num_nodes, np.bool_)
         is_input[self.inputs] = True
-        return np.flatnonzero(~is_input)
+        return frozen(np.flatnonzero(~is_input))
 
     def index(self, label: Hashable) -> int:
         """The node that has this label."""
-        node = self._node_of(label)
+        node = self._node_of(label) if isinstance(label, Hashable) else None
         if node is None:
             raise GraphError(f"no node has the label {label!r}. Labels are, for example, {some(self.labels)}.")
         return node
@@ -248,9 +246,7 @@ class Dag:
 
 
 def _restore(labels: Labels, *arrays: IntArray) -> Dag:
-    for array in arrays:
-        array.setflags(write=False)
-    edges, *rest = arrays
+    edges, *rest = map(frozen, arrays)
     return Dag(edges, labels, *rest)
 
 
@@ -286,16 +282,12 @@ def _check_size(num_nodes: int, raw: EdgeList) -> None:
 def _lookup(labels: Labels) -> Callable[[Hashable], int | None]:
     """From label to node; labels that are 0 to N-1 need no dictionary of N entries."""
     if isinstance(labels, range):
-        return lambda label: int(label) if _is_integer(label) and label in labels else None  # type: ignore[call-overload]
+        return lambda label: int(label) if convert.is_integer(label) and label in labels else None  # type: ignore[call-overload]
     index = {label: node for node, label in enumerate(labels)}
     if len(index) != len(labels):
         twice = [label for label, count in Counter(labels).items() if count > 1]
         raise GraphError(f"labels must be distinct, but these come more than once: {some(twice)}.")
     return index.get
-
-
-def _is_integer(label: Hashable) -> bool:
-    return isinstance(label, int | np.integer) and not isinstance(label, bool)
 
 
 def _check_self_loops(raw: EdgeList) -> None:
@@ -319,7 +311,7 @@ def _check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> Non
 
 
 def _chosen(wanted: Iterable[Hashable], node_of: Callable[[Hashable], int | None], role: str) -> IntArray:
-    named = [wanted] if isinstance(wanted, str) else list(wanted)
+    named = convert.label_list(wanted, f"{role}s")
     nodes = [node_of(label) for label in named]
     unknown = [label for label, node in zip(named, nodes, strict=True) if node is None]
     if unknown:

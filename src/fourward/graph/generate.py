@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from fourward.errors import OptionError
 from fourward.graph.convert import EdgeList, IntArray
 from fourward.graph.dag import Dag
-from fourward.graph.orient import Seed, along
+from fourward.graph.orient import Seed, along, generator
 
 Order = Literal["random", "natural"]
 
@@ -29,7 +29,7 @@ def erdos_renyi(n: int, p: float, *, seed: Seed = None) -> Dag:
     """
     _check_count("n", n, 1)
     _check_share("p", p)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     graph = rx.undirected_gnp_random_graph(n, p, seed=_seed(rng))
     return _largest_component(_pairs(graph), n, rng)
 
@@ -50,7 +50,7 @@ def watts_strogatz(n: int, k: int, p: float, *, order: Order = "random", seed: S
     _check_share("p", p)
     if k % 2 or k >= n:
         raise OptionError(f"k={k} came, but each node joins k/2 neighbours on either side: k is even and under n={n}.")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     graph = nx.watts_strogatz_graph(n, k, p, seed=_seed(rng))
     flat = np.fromiter((v for pair in graph.edges() for v in pair), np.int64, 2 * graph.number_of_edges())
     return _largest_component(flat.reshape(-1, 2), n, rng, order)
@@ -68,7 +68,7 @@ def barabasi_albert(n: int, m: int, *, order: Order = "random", seed: Seed = Non
     """
     _check_count("m", m, 1)
     _check_count("n", n, m + 1)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     graph = rx.barabasi_albert_graph(n, m, seed=_seed(rng))
     return _largest_component(_pairs(graph), n, rng, order)
 
@@ -93,7 +93,7 @@ def rewired_mlp(sizes: Sequence[int], fraction: float, *, seed: Seed = None) -> 
     first layer or out of the last, and held no edge: shortcuts and edges inside hidden layers among them.
     """
     _check_share("fraction", fraction)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     mlp = layered_mlp(sizes)
     first = _layer_bounds(sizes)
     moved = round(fraction * mlp.num_edges)
@@ -171,8 +171,8 @@ def _without(keys: IntArray, taken: IntArray) -> IntArray:
 
 
 def _layer_bounds(sizes: Sequence[int]) -> list[int]:
-    if len(sizes) < 2:
-        raise OptionError(f"sizes={list(sizes)} came, but an MLP has at least an input and an output layer.")
+    if not isinstance(sizes, Sequence | np.ndarray) or len(sizes) < 2:
+        raise OptionError(f"sizes={sizes!r} came, but an MLP has at least an input and an output layer: [64, 10].")
     for size in sizes:
         _check_count("a layer's size", size, 1)
     return [0, *np.cumsum(sizes).tolist()]
@@ -193,5 +193,5 @@ def _check_count(name: str, value: int, least: int) -> None:
 
 
 def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
+    if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
         raise OptionError(f"{name}={value!r} came, but it must lie between 0 and 1.")

@@ -13,10 +13,11 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from fourward._jit import compiled
-from fourward.errors import GraphError, some
+from fourward.errors import GraphError, OptionError, some
 from fourward.graph import convert
 from fourward.graph.convert import EdgeList, IntArray, Nodes
 from fourward.graph.dag import Chosen, Dag
+from fourward.graph.walk import BoolArray
 
 Seed = int | np.random.Generator | None
 
@@ -42,7 +43,7 @@ def random_order(
         outputs: As in `Dag.from_edges`.
     """
     raw = _undirected(graph, nodes)
-    rank = np.random.default_rng(seed).permutation(len(raw.labels))
+    rank = generator(seed).permutation(len(raw.labels))
     return along(raw, rank, inputs, outputs)
 
 
@@ -71,8 +72,9 @@ def by_order(
 def remove_feedback(graph: Any, *, nodes: Nodes = None, inputs: Chosen = None, outputs: Chosen = None) -> Acyclic:
     """Make a directed graph acyclic by removing a small set of edges (Eades, Lin and Smyth, 1993).
 
-    Only edges inside strongly connected components are candidates, so a graph without cycles loses
-    nothing. Linear in the number of edges.
+    Only edges inside strongly connected components are candidates, so a graph without cycles loses nothing. Linear in
+    the number of edges. A few of those removed could be put back without closing a cycle (in the worm 102 of 1,129),
+    but finding them isn't linear.
 
     >>> dag, removed = remove_feedback([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
     >>> dag, removed
@@ -91,6 +93,16 @@ def remove_feedback(graph: Any, *, nodes: Nodes = None, inputs: Chosen = None, o
     ]
     kept = raw._replace(source=raw.source[~removed], target=raw.target[~removed])
     return Acyclic(Dag._build(kept, inputs, outputs), pairs)
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """NumPy's generator for a seed, itself, or nothing."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"seed={seed!r} came, but a whole number from 0 on, a numpy Generator or None was wanted."
+        ) from None
 
 
 def _undirected(graph: Any, nodes: Nodes) -> EdgeList:
@@ -126,7 +138,7 @@ def along(raw: EdgeList, rank: IntArray, inputs: Chosen = None, outputs: Chosen 
     return Dag._build(raw._replace(source=source, target=target, directed=True), inputs, outputs)
 
 
-def _feedback_edges(raw: EdgeList) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _feedback_edges(raw: EdgeList) -> BoolArray:
     """(E,) True for the edges to remove."""
     num_nodes = len(raw.labels)
     ones = np.ones(len(raw.source), np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fourward._jit import compiled
 from fourward.errors import LayeringError
-from fourward.graph.convert import IntArray
+from fourward.graph.convert import IntArray, frozen
 from fourward.graph.dag import Dag
 
 
@@ -34,9 +34,12 @@ class Layering:
                 f"a layering needs one integer for each of {self.dag.num_nodes:,} nodes, "
                 f"got {level.dtype} of shape {level.shape}."
             )
-        level = level.astype(np.int32)
-        level.setflags(write=False)
-        object.__setattr__(self, "level", level)
+        if level.min() < 0 or level.max() >= self.dag.num_nodes:
+            raise LayeringError(
+                f"levels go from 0 to at most {self.dag.num_nodes - 1} for {self.dag.num_nodes:,} nodes, but these go "
+                f"from {level.min()} to {level.max()}."
+            )
+        object.__setattr__(self, "level", frozen(level.astype(np.int32)))
 
     @cached_property
     def height(self) -> int:
@@ -52,7 +55,7 @@ class Layering:
     def layers(self) -> tuple[IntArray, ...]:
         """The nodes of each layer, ascending."""
         by_level = np.argsort(self.level, kind="stable")
-        return tuple(np.split(by_level, np.cumsum(np.bincount(self.level, minlength=self.height))[:-1]))
+        return tuple(map(frozen, np.split(by_level, np.cumsum(np.bincount(self.level))[:-1])))
 
     @cached_property
     def slack(self) -> IntArray:
@@ -64,7 +67,7 @@ class Layering:
         dag = self.dag
         lowest = _lowest_level(dag.order, dag.source, dag.in_start)
         hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
-        return np.where(hidden, self.level - lowest, 0)
+        return frozen(np.where(hidden, self.level - lowest, 0))
 
     @property
     def movable(self) -> IntArray:
@@ -72,10 +75,8 @@ class Layering:
         return np.flatnonzero(self.slack)
 
     def verify(self) -> None:
-        """Raise a LayeringError unless levels start at 0, none is empty, and each edge leads upwards."""
+        """Raise a LayeringError unless no level is empty and each edge leads upwards."""
         dag = self.dag
-        if self.level.min() < 0:
-            raise LayeringError(f"levels start at 0, but the lowest is {self.level.min()}.")
         empty = np.flatnonzero(np.bincount(self.level, minlength=self.height) == 0)
         if len(empty):
             raise LayeringError(f"layer {empty[0]} of {self.height} is empty, and {len(empty) - 1:,} others.")

@@ -14,6 +14,7 @@ from fourward.errors import GraphError, InputError, OptionError, WeightError
 from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn.choices import Activations, One, resolve
+from fourward.nn.init import Init, initialise
 from fourward.plan.plan import build_plan
 
 #: Devices on which autocast exists; torch refuses to say of others that it is off.
@@ -31,6 +32,8 @@ class DagModule(nn.Module):
         dropout: float,
         seed: int | None,
         layering: Layering | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
         if not isinstance(dag, Dag):
@@ -38,17 +41,31 @@ class DagModule(nn.Module):
                 f"a network is made from a Dag, but a {type(dag).__name__} came. Make one with Dag.from_edges, "
                 "Dag.from_networkx and the like; a connectome has one as its .dag."
             )
-        if not 0 <= dropout < 1:
-            raise OptionError(f"dropout={dropout!r} came, but it must be at least 0 and under 1.")
+        if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+            raise OptionError(f"dropout={dropout!r} came, but it must be a number of at least 0 and under 1.")
+        if layering is not None and not isinstance(layering, Layering):
+            raise OptionError(f"a {type(layering).__name__} came as layering. Try Layering(dag, levels).")
+        self._dtype = torch.get_default_dtype() if dtype is None else dtype
+        self._device = torch.get_default_device() if device is None else torch.device(device)
+        if not isinstance(self._dtype, torch.dtype) or not self._dtype.is_floating_point:
+            raise OptionError(f"dtype={dtype!r} came, but a floating point type was wanted, such as torch.float32.")
         self.dag = dag
         self.layering = push_sources(dag, longest_path(dag)) if layering is None else layering
         self.layering.verify()
         code, self.custom_activations = resolve(dag, activation, output_activation)
         self.plan = build_plan(dag, self.layering, code)
+        self.custom_activations.to(device=self._device, dtype=self._dtype)
         self.dropout = float(dropout)
-        self.seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
+        self.seed = _seed(seed)
         self.passes: Tensor
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def _initial(self, init: Init, bias: bool) -> tuple[Tensor, Tensor | None]:
+        """Weights (E,) and, if wanted, biases (N-I,), drawn from the seed, on the CPU."""
+        weight = torch.empty(self.dag.num_edges, device="cpu", dtype=self._dtype)
+        biases = torch.empty(len(self.dag.neurons), device="cpu", dtype=self._dtype) if bias else None
+        initialise(init, self.dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
+        return weight, biases
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs' activations: (..., num_inputs) -> (..., num_outputs)."""
@@ -68,10 +85,11 @@ class DagModule(nn.Module):
 
     def _run(self, x: Tensor, everything: bool) -> Tensor:
         dtype, device = self._weights_like()
-        autocast = torch.is_autocast_enabled(device.type) if device.type in _AUTOCAST else False
+        # Autocast leaves float64 alone.
+        autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
         self._check(x, dtype, device, autocast)
         flat = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        if autocast:  # compute in the weights' type, return autocast's, as torch.nn.Linear does
+        if autocast:  # sums in the weights' type, the result in autocast's
             with torch.autocast(x.device.type, enabled=False):
                 result = self._compute(flat.to(dtype), self._draw(), everything)
             result = result.to(torch.get_autocast_dtype(x.device.type))
@@ -82,6 +100,8 @@ class DagModule(nn.Module):
     def _draw(self) -> Dropout | None:
         if not self.training or self.dropout == 0:
             return None
+        if not torch.compiler.is_compiling():
+            _check_repeatable()
         self.passes += 1
         return Dropout(self.dropout, pass_key(self.seed, self.passes))
 
@@ -98,12 +118,14 @@ class DagModule(nn.Module):
             )
         if x.device != device:
             raise InputError(f"x is on {x.device}, but the network is on {device}. Move one with .to().")
-        if x.dtype != dtype and not autocast:
+        if x.dtype != dtype and (not autocast or x.dtype == torch.float64):
             raise InputError(f"x is {x.dtype}, but the weights are {dtype}. Try x.to({dtype}) or net.to({x.dtype}).")
 
     def _check_edge_weights(self, weight: Any, bias: Any, with_bias: bool) -> tuple[Tensor, Tensor | None]:
         """Weights for each edge and biases for each neuron, checked for length, cut off from autograd."""
         weight = torch.as_tensor(weight).detach()
+        if weight.is_complex():
+            raise WeightError(f"the weights are {weight.dtype}, but neurons take real numbers.")
         if weight.shape != (self.dag.num_edges,):
             raise WeightError(
                 f"the weights have shape {tuple(weight.shape)}, but the graph has {self.dag.num_edges:,} edges: "
@@ -122,3 +144,26 @@ class DagModule(nn.Module):
                 "that aren't inputs: give one number for each, in node order."
             )
         return weight, bias
+
+
+def _seed(seed: int | None) -> int:
+    """63 bits from a seed, or from the system."""
+    try:
+        return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
+    except (TypeError, ValueError):
+        raise OptionError(f"seed={seed!r} came, but a whole number from 0 on, or None, was wanted.") from None
+
+
+def _check_repeatable() -> None:
+    """Refuse dropout where one draw would have to serve twice, or two draws would have to be the same."""
+    if torch._C._current_graph_task_id() != -1:
+        raise OptionError(
+            "this pass is repeated within a backward pass, as torch.utils.checkpoint does, and would draw another "
+            "dropout than the first. Set dropout=0, or leave this network out of the checkpoint."
+        )
+    functorch = torch._C._functorch
+    stack = functorch.peek_interpreter_stack()
+    if stack is not None and stack.key() == functorch.TransformType.Vmap:
+        raise OptionError(
+            "under vmap all samples would share one draw of dropout. Call net.eval(), or pass the batch as it is."
+        )

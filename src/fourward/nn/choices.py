@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fourward.errors import ActivationError, some
@@ -57,8 +58,29 @@ def resolve(dag: Dag, activation: Activations, output_activation: One | None) ->
                 f"node {label!r} is an input: x sets its value, and no activation is applied. Leave it away."
             )
         code[node] = _code(one, custom)
-    modules = [key if isinstance(key, nn.Module) else Elementwise(key) for key in custom]
-    return code, nn.ModuleList(modules)
+    modules = nn.ModuleList(key if isinstance(key, nn.Module) else Elementwise(key) for key in custom)
+    for module in modules:
+        _check_elementwise(module)
+    return code, modules
+
+
+def _check_elementwise(module: nn.Module) -> None:
+    """Try a callable on a few numbers, together and one by one; functions that draw random numbers pass untried."""
+    like = next(module.parameters(), torch.zeros((), device="cpu"))
+    z = torch.tensor([[-1.5, -0.4, 0.3], [0.7, 1.1, 2.0]], dtype=like.dtype, device=like.device)
+    name = module.extra_repr() if isinstance(module, Elementwise) else str(module)
+    wrong = (
+        f"the activation {name} must act on each element alone. A softmax or a normalisation mixes neurons or samples: "
+        "apply it to what the network returns."
+    )
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            together, again = module(z), module(z)
+            alone = torch.stack([module(one.reshape(1, 1)).reshape(()) for one in z.flatten()]).reshape(2, 3)
+        except Exception as error:
+            raise ActivationError(f"{wrong} Tried on a tensor of shape (2, 3), it raised: {error}") from error
+    if torch.equal(together, again) and not torch.allclose(together, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ActivationError(wrong)
 
 
 def name_of(code: int, custom: nn.ModuleList) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +18,30 @@ Init = str | float | Callable[[Dag, Tensor, Tensor | None], Any]
 
 
 def initialise(init: Init, dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
-    """Fill weight (E,) and bias (N-I,), both on the CPU."""
+    """Fill weight (E,) and bias (N-I,), both on the CPU; a seed draws the same numbers for every dtype."""
     with torch.no_grad():
         if callable(init):
+            for tensor in (weight, bias):
+                if tensor is not None:
+                    tensor.fill_(math.nan)
             init(dag, weight, bias)
-        elif isinstance(init, str):
-            _named(init)(dag, weight, bias, generator)
-        elif isinstance(init, int | float) and not isinstance(init, bool):
-            _fill(weight, bias, float(init))
+            if weight.isnan().any() or (bias is not None and bias.isnan().any()):
+                raise InitError(
+                    "the init callable left some weights or biases unset, or NaN. It receives (dag, weight, bias) and "
+                    "must fill the tensors in place, for example with weight.normal_(); what it returns is ignored."
+                )
+            return
+        wide = torch.empty_like(weight, dtype=torch.float64)
+        wide_bias = None if bias is None else torch.empty_like(bias, dtype=torch.float64)
+        if isinstance(init, str):
+            _named(init)(dag, wide, wide_bias, generator)
+        elif isinstance(init, int | float) and math.isfinite(init) and not isinstance(init, bool):
+            _fill(wide, wide_bias, float(init))
         else:
             raise InitError(f"init={init!r} came, but it must be a name, a number or a callable.")
+        weight.copy_(wide)
+        if bias is not None and wide_bias is not None:
+            bias.copy_(wide_bias)
 
 
 def _kaiming_uniform(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:

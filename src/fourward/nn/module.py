@@ -15,7 +15,7 @@ from fourward.graph.dag import Dag
 from fourward.layering import Layering
 from fourward.nn.base import DagModule
 from fourward.nn.choices import Activations, One, name_of
-from fourward.nn.init import Init, initialise
+from fourward.nn.init import Init
 
 
 class FourWard(DagModule):
@@ -35,8 +35,8 @@ class FourWard(DagModule):
             "zeros", "constant", a number for all weights, or a callable that receives (dag, weight, bias) and
             fills the tensors in place.
         dropout: Probability that a hidden neuron is dropped for a sample in a training pass. Inputs and
-            outputs never are. Draws come from `seed` and a count of passes, not from torch's generators, so
-            torch.utils.checkpoint, which runs a pass twice, would draw twice.
+            outputs never are. Draws come from `seed` and `passes`, a count of training passes that isn't part of
+            the state_dict, not from torch's generators. So torch.utils.checkpoint, which repeats a pass, is refused.
         engine: "auto", or the name of one; see `explain`.
         seed: Seed of initialisation and dropout; None takes a fresh one from the system.
         layering: A layering to compute by; default: the paper's longest path with sources pushed to layer 0.
@@ -68,17 +68,13 @@ class FourWard(DagModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         registry.check_name(engine)
-        super().__init__(dag, activation, output_activation, dropout, seed, layering)
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        device = torch.get_default_device() if device is None else torch.device(device)
+        super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
         self.requested_engine = engine
-        weight = torch.empty(dag.num_edges, device="cpu", dtype=dtype)
-        biases = torch.empty(len(dag.neurons), device="cpu", dtype=dtype) if bias else None
-        initialise(init, dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
-        self.weight = nn.Parameter(weight.to(device))
-        self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(device)))
-        self.passes = self.passes.to(device)
-        self.custom_activations.to(device=device, dtype=dtype)
+        weight, biases = self._initial(init, bias)
+        self.weight = nn.Parameter(weight.to(self._device))
+        self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(self._device)))
+        self.passes = self.passes.to(self._device)
+        self._sizes = (dag.num_edges,), (len(dag.neurons),)
         self.choice = self._choose()
         self.runner = self._prepare()
 
@@ -98,7 +94,10 @@ class FourWard(DagModule):
         return self
 
     def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
-        result: Tensor = self.runner(x, self.weight, self.bias, self.custom_activations, dropout, everything)
+        weight, bias = self.weight, self.bias
+        if weight.shape != self._sizes[0] or (bias is not None and bias.shape != self._sizes[1]):
+            self._check_edge_weights(weight, bias, bias is not None)  # says what is wrong
+        result: Tensor = self.runner(x, weight, bias, self.custom_activations, dropout, everything)
         return result
 
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:

@@ -17,7 +17,7 @@ from fourward.graph.dag import Dag
 from fourward.layering import Layering
 from fourward.nn.base import DagModule
 from fourward.nn.choices import Activations, One
-from fourward.nn.init import Init, initialise
+from fourward.nn.init import Init
 
 
 class Level(NamedTuple):
@@ -77,23 +77,18 @@ class PaperMethod(DagModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(dag, activation, output_activation, dropout, seed, layering)
+        super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
         self.has_bias = bias
         self.level_activations = LevelActivations(self.plan)
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        device = torch.get_default_device() if device is None else torch.device(device)
         with torch.device("cpu"):
-            self._build(dtype)
-            weight = torch.empty(dag.num_edges, dtype=dtype)
-            biases = torch.empty(len(dag.neurons), dtype=dtype) if bias else None
-            initialise(init, dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
-        self.load_edge_weights(weight, biases)
-        self.register_buffer("like", torch.empty(0, dtype=dtype), persistent=False)
+            self._build(self._dtype)
+        self.load_edge_weights(*self._initial(init, bias))
+        self.register_buffer("like", torch.empty(0, dtype=self._dtype), persistent=False)
         hidden = ~np.isin(np.arange(dag.num_nodes), np.concatenate((dag.inputs, dag.outputs)))
         self.register_buffer("hidden", torch.from_numpy(hidden), persistent=False)
         self.register_buffer("outputs", index_tensor(dag.outputs), persistent=False)
         self.register_buffer("inputs", index_tensor(dag.inputs), persistent=False)
-        self.to(device)
+        self.to(self._device)
 
     def _build(self, dtype: torch.dtype) -> None:
         """Make the parameters, of any values, and the index tensors."""

@@ -44,6 +44,8 @@ class SequentialBaseline(PaperMethod):
         a = x.new_empty(self.dag.num_nodes + 1, len(x))
         a.index_copy_(0, self.inputs, x.t())
         a[-1] = 1
+        # Rows taken apart once are quicker to write to, but autograd can't follow that.
+        rows = [] if torch.is_grad_enabled() else a.unbind(0)
         scale = self._scale(dropout, len(x))
         neurons = zip(
             self.nodes,
@@ -55,5 +57,10 @@ class SequentialBaseline(PaperMethod):
         for v, code, weight, predecessors in neurons:
             z = weight @ a.index_select(0, predecessors)
             new = apply(code, z, self.custom_activations, TORCH_FUNCTIONS)
-            a[v] = new if scale is None else new * scale[v]
+            if scale is not None:
+                new = new * scale[v]
+            if rows:
+                rows[v].copy_(new)
+            else:
+                a[v] = new
         return a[:-1].t() if everything else a.index_select(0, self.outputs).t()

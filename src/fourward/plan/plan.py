@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fourward.graph.convert import IntArray
+from fourward.graph.convert import IntArray, frozen
 from fourward.graph.dag import Dag
 from fourward.layering.layering import Layering, check_same_graph
 
@@ -81,10 +81,7 @@ def build_plan(dag: Dag, layering: Layering, code: IntArray) -> Plan:
         walk.astype(np.int32),
         position[dag.outputs],
     )
-    for array in arrays:
-        if array is not None:
-            array.setflags(write=False)
-    return Plan(dag, layering, *arrays)
+    return Plan(dag, layering, *(array if array is None else frozen(array) for array in arrays))  # type: ignore[arg-type]
 
 
 def _rewalk(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
