@@ -100,10 +100,12 @@ def _make_walks(groups: int) -> tuple[Any, Any, Any]:
             row = shifted(d, q * width)
             add_run(row, weight, target, d, p.back_first[r], p.back_last[r], groups)
             if p.back_flag[r] & END and p.bias_at[q] >= 0:
-                if threshold > 0 and p.hidden[q]:
+                scaled = threshold > 0 and p.hidden[q]
+                if scaled:
                     drop(row, width, p.order[q], sample, key, threshold, scale, zero)
                 kept = shifted(z, max(p.z_row[q], 0) * width)
-                descend(p.code[q], row, shifted(a, q * width), kept, width, undo, zero)
+                f = undo if scaled else number(zero, 1.0)
+                descend(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
 
     @njit(nogil=True, error_model="numpy")
     def weight_walk(p, begin, end, d, a, gradient, lanes):

@@ -1,0 +1,324 @@
+"""What the contract suite can't ask of every engine: slices, panels, threads, processes, torch's tracers."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.cases import case
+from fourward import Dag, FourWard, generate, layering
+from fourward.engine import autograd
+from fourward.engine.cpu import launch, threads
+from fourward.errors import EngineError
+from fourward.plan import panels
+from fourward.plan.activations import ACTIVATIONS
+from tests.tolerance import assert_near
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def x_for(dag, batch, dtype=torch.float32, seed=0):
+    return torch.tensor(np.random.default_rng(seed).standard_normal((batch, dag.num_inputs))).to(dtype)
+
+
+def agree(dag, batch, dtype=torch.float32, **options):
+    """Outputs and gradients of the CPU engine against the torch engine in double precision."""
+    ours = FourWard(dag, engine="cpu", seed=0, dtype=dtype, **options)
+    theirs = FourWard(dag, engine="torch", seed=0, dtype=torch.float64, **options)
+    theirs.load_edge_weights(ours.weight, ours.bias)
+    x = x_for(dag, batch, dtype).requires_grad_()
+    x64 = x.detach().double().requires_grad_()
+    out, want = ours(x), theirs(x64)
+    assert_near(out, want)
+    weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).reshape(out.shape)
+    (out * weights.to(dtype)).sum().backward()
+    (want * weights).sum().backward()
+    for got, expected in ((x, x64), (ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+        if expected.grad is None:  # a graph without edges
+            assert got.numel() == 0
+        else:
+            assert_near(got.grad, expected.grad)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 7, 15, 16, 17, 31, 33, 64, 65, 127, 128, 129, 200, 255, 384, 511, 777, 1000])
+def test_batch_sizes(batch, two_threads):
+    agree(generate.erdos_renyi(120, 0.3, seed=0), batch)
+    agree(generate.erdos_renyi(40, 0.3, seed=0), batch, torch.float64)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_slices_cover_the_batch_once(lanes, workers):
+    for batch in range(0, 1001, 13):
+        table, address, count = launch.slices(batch, lanes, workers)
+        assert len(table) == count
+        assert table.ctypes.data == address
+        assert sum(table[:, 1]) == batch
+        assert (table[:, 0] == np.cumsum(table[:, 1]) - table[:, 1]).all()
+        assert sum(table[:, 2]) * lanes == launch.padded(batch, lanes)
+        assert (table[:, 3] == (np.cumsum(table[:, 2]) - table[:, 2]) * lanes).all()
+        assert set(table[:, 2]) <= set(launch.GROUPS)
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 66, 127, 128, 129, 130, 191, 192, 193, 194, 257])
+def test_panel_boundaries(n, two_threads):
+    agree(generate.complete(n), 33, activation="leaky_relu")
+    agree(generate.layered_mlp([n, n, 3]), 20)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.5, 1.0])
+def test_runs_take_every_edge_once_and_in_time(density):
+    dag = generate.erdos_renyi(300, density, seed=0)
+    plan = FourWard(dag).plan
+    runs = panels.forward_runs(plan)
+    check_runs(runs, plan.source, plan.target, set(range(dag.num_inputs)), dag.num_edges)
+    back, edge = panels.backward_runs(plan)
+    assert sorted(edge) == list(range(dag.num_edges))
+    check_runs(back, plan.target[edge], plan.source[edge], set(), dag.num_edges)
+    blocked = len(runs.node) > len(dag.neurons)
+    assert blocked == (density >= 0.5), "dense graphs go by blocks, sparse ones by nodes"
+
+
+def check_runs(runs, read, written, finished, num_edges):
+    begun, taken = set(), 0
+    for node, first, last, flag in zip(*(column.tolist() for column in runs), strict=True):
+        assert (flag & panels.BEGIN > 0) == (node not in begun)
+        begun.add(node)
+        assert set(read[first:last].tolist()) <= finished, "a run reads what isn't finished"
+        assert set(written[first:last].tolist()) <= {node}
+        taken += last - first
+        if flag & panels.END:
+            assert node not in finished
+            finished.add(node)
+    assert taken == num_edges
+    assert begun <= finished
+
+
+def test_mixed_activations_in_one_level(two_threads):
+    dag = generate.layered_mlp([20, 14, 14, 14])
+    names = list(ACTIVATIONS)
+    mixed = {v: names[i % len(names)] for i, v in enumerate(dag.neurons.tolist())}
+    agree(dag, 70, activation=mixed)
+    agree(dag, 70, torch.float64, activation=mixed, dropout=0.3)
+
+
+@pytest.mark.parametrize(
+    "dag",
+    [generate.erdos_renyi(100_000, 2e-4, seed=0), generate.barabasi_albert(10_000, 100, seed=0)],
+    ids=["sparse", "hubs"],
+)
+def test_a_million_edges(dag, two_threads):
+    assert dag.num_edges > 980_000
+    agree(dag, 3, activation="tanh")
+
+
+def test_another_layering_permutes_the_weights(two_threads):
+    dag = generate.erdos_renyi(200, 0.05, seed=0)
+    lay = layering.reassign(dag, layering.push_sources(dag, layering.longest_path(dag)), seed=1)
+    assert FourWard(dag, layering=lay).plan.edge is not None
+    agree(dag, 40, layering=lay)
+
+
+def test_inputs_and_gradients_that_are_not_contiguous(two_threads):
+    dag = case("Erdos-Renyi").dag
+    net = FourWard(dag, seed=0)
+    x = x_for(dag, 40)
+    wide = torch.stack((x, x + 1), -1)[..., 0]
+    assert not wide.is_contiguous()
+    assert torch.equal(net(wide), net(x))
+    net(x).sum().backward()  # the gradient of a sum is an expanded number
+    want = net.weight.grad.clone()
+    net.zero_grad()
+    (net(x) * torch.ones(())).sum().backward()
+    assert torch.equal(net.weight.grad, want)
+
+
+def test_only_what_is_needed_is_kept():
+    dag = generate.erdos_renyi(100, 0.1, seed=0)
+    for activation, rows in (("relu", 0), ("tanh", 0), ("gelu", len(dag.neurons))):
+        _, shape = launch.pack(FourWard(dag, activation=activation).plan)
+        assert shape.rows == rows
+
+
+# The same bits, from any thread and in any process
+
+
+def bits(net, x):
+    net.zero_grad()
+    out = net(x)
+    out.square().sum().backward()
+    return out.detach().clone(), net.weight.grad.clone(), net.bias.grad.clone()
+
+
+def test_same_bits_each_time(two_threads):
+    dag = generate.erdos_renyi(300, 0.3, seed=0)
+    net, x = FourWard(dag, seed=0), x_for(dag, 300)
+    first = bits(net, x)
+    for _ in range(20):
+        assert all(torch.equal(a, b) for a, b in zip(bits(net, x), first, strict=True))
+
+
+@pytest.mark.parametrize("borrowed", [True, False], ids=["torch's team", "own threads"])
+def test_eight_python_threads_at_once(borrowed, two_threads, monkeypatch):
+    if not borrowed:
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
+    dag = generate.erdos_renyi(200, 0.3, seed=0)
+    nets = [FourWard(dag, seed=s) for s in range(8)]
+    x = x_for(dag, 256)
+    want = [bits(net, x) for net in nets]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            for got, expected in zip(pool.map(lambda net: bits(net, x), nets), want, strict=True):
+                assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+def child(queue):
+    dag = generate.erdos_renyi(300, 0.3, seed=0)
+    torch.set_num_threads(2)
+    net = FourWard(dag, seed=0)
+    with torch.no_grad():
+        queue.put(net(x_for(dag, 256)).numpy())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # newer Pythons warn of forks beside threads
+def test_worker_processes_after_use(method, two_threads):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {method}")
+    dag = generate.erdos_renyi(300, 0.3, seed=0)
+    net = FourWard(dag, seed=0)
+    with torch.no_grad():
+        want = net(x_for(dag, 256)).numpy()
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    worker = context.Process(target=child, args=(queue,))
+    worker.start()
+    try:
+        assert np.array_equal(queue.get(timeout=120), want)
+    finally:
+        worker.join(30)
+        worker.kill()
+    assert worker.exitcode == 0
+
+
+def test_threads_follow_torch(monkeypatch):
+    dag = generate.erdos_renyi(300, 0.3, seed=0)
+    net, seen, run = FourWard(dag, seed=0), [], threads.run
+
+    def watched(entry, block, jobs, workers):
+        seen.append(workers)
+        run(entry, block, jobs, workers)
+
+    monkeypatch.setattr(threads, "run", watched)
+    before = torch.get_num_threads()
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        net(x_for(dag, 256))
+    torch.set_num_threads(before)
+    assert seen == [1, 2, 3]
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path):
+    """A file where the folder would have to be: not even root can write there."""
+    blocker = tmp_path / "blocked"
+    blocker.write_text("a file, where a folder would have to be")
+    code = (
+        "import torch, fourward as fw; net = fw.FourWard(fw.generate.chain(3), seed=0); print(net(torch.ones(1)).shape)"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(blocker / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "torch.Size([1])" in done.stdout
+
+
+# Torch's tracers
+
+
+def operator_arguments(dag, batch=5, dtype=torch.float32, key=None, **options):
+    net = FourWard(dag, seed=0, dtype=dtype, **options)
+    program, shape = launch.pack(net.plan)
+    x = x_for(dag, batch, dtype).requires_grad_()
+    return (x, net.weight, net.bias, program, list(shape), key, 0.4 if key is not None else 0.0, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_opcheck(dtype, activation):
+    dag = generate.erdos_renyi(14, 0.3, seed=0)
+    arguments = operator_arguments(dag, dtype=dtype, activation=activation)
+    torch.library.opcheck(torch.ops.fourward.cpu_forward.default, arguments)
+    torch.library.opcheck(
+        torch.ops.fourward.cpu_forward.default, operator_arguments(dag, dtype=dtype, key=torch.tensor(5))
+    )
+    out, a, z = torch.ops.fourward.cpu_forward(*arguments)
+    _, weight, _, program, shape, key, p, everything = arguments
+    backward = (torch.ones_like(out), weight.detach(), program, shape, a.detach(), z.detach(), key, p, everything)
+    for x_wanted in (True, False):
+        torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, x_wanted, True))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_compile_is_one_graph(activation, dropout):
+    torch._dynamo.reset()
+    dag = generate.erdos_renyi(40, 0.3, seed=0)
+    net, twin = (FourWard(dag, activation=activation, dropout=dropout, seed=0, engine="cpu") for _ in range(2))
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    for batch in (5, 8, 21):
+        x = x_for(dag, batch)
+        got, want = compiled(x), twin(x)
+        assert_near(got, want)
+        got.sum().backward()
+        want.sum().backward()
+        assert_near(net.weight.grad, twin.weight.grad)
+
+
+def test_export_with_any_batch():
+    dag = generate.erdos_renyi(40, 0.3, seed=0)
+    net = FourWard(dag, seed=0, engine="cpu").eval()
+    program = torch.export.export(net, (x_for(dag, 5),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    assert "fourward.cpu_forward" in str(program.graph)
+    assert_near(program.module()(x_for(dag, 33)), net(x_for(dag, 33)))
+
+
+def test_second_derivatives_come_from_the_torch_engine():
+    dag = generate.erdos_renyi(10, 0.4, seed=0)
+    net = FourWard(dag, activation="tanh", engine="cpu", seed=3, dtype=torch.float64)
+    x = x_for(dag, 2, torch.float64).requires_grad_()
+
+    def outputs(x, weight, bias):
+        return torch.func.functional_call(net, {"weight": weight, "bias": bias}, (x,))
+
+    assert torch.autograd.gradgradcheck(outputs, (x, net.weight, net.bias))
+
+
+def test_forward_skips_autograd_where_nothing_asks(monkeypatch):
+    net = FourWard(case("Erdos-Renyi").dag, seed=0)
+    monkeypatch.setattr(autograd.Walk, "apply", lambda *_: pytest.fail("autograd was asked"))
+    with torch.no_grad():
+        net(x_for(net.dag, 3))
+
+
+# Whom it serves
+
+
+def test_refusals_give_reasons():
+    dag = Dag.from_edges([("a", "b")])
+    with pytest.raises(EngineError, match=r"'cpu' can't run.*float32 and float64, not in torch.bfloat16"):
+        FourWard(dag, engine="cpu", dtype=torch.bfloat16)
+    with pytest.raises(EngineError, match="on meta, not on the CPU"):
+        FourWard(dag, engine="cpu", device="meta")
+    net = FourWard(dag, activation=torch.sin)
+    assert net.engine == "torch"
+    assert "not cpu: an activation is a callable" in net.explain()
