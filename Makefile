@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check bench-cpu clean
 
 demo: .venv/ready
 	$(BIN)/python -m fourward.demo
@@ -18,6 +18,9 @@ types: .venv/ready
 
 check: .venv/ready
 	$(BIN)/python -m pytest -q
+
+bench-cpu: .venv/ready
+	$(BIN)/python -m benchmarks.cpu
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -36,9 +36,6 @@ class Cpu(Engine):
 
 
 class _CpuRunner(Runner):
-    program: Tensor
-    edge: Tensor | None
-
     def __init__(self, plan: Plan) -> None:
         super().__init__()
         self.plan = plan
@@ -64,11 +61,13 @@ class _CpuRunner(Runner):
     ) -> Tensor:
         if torch._C._are_functorch_transforms_active():
             return self.again()(x, weight, bias, custom, dropout, everything)  # type: ignore[no-any-return]
-        if self.edge is not None:
-            weight = weight.index_select(0, self.edge)
+        program, edge = self._buffers["program"], self._buffers["edge"]
+        assert program is not None
+        if edge is not None:
+            weight = weight.index_select(0, edge)
         if torch.compiler.is_compiling() or type(x) is not Tensor:
             key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
             operator = torch.ops.fourward.cpu_forward
-            out: Tensor = operator(x, weight, bias, self.program, list(self.shape), key, p, everything)[0]
+            out: Tensor = operator(x, weight, bias, program, list(self.shape), key, p, everything)[0]
             return out
-        return walk(x, weight, bias, self.program, self.shape, dropout, everything, self.again)
+        return walk(x, weight, bias, program, self.shape, dropout, everything, self.again)

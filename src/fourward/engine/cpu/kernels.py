@@ -66,61 +66,71 @@ def _unpack(address):
     )
 
 
-def _make_walks(groups: int) -> tuple[Any, Any, Any]:
-    """Forward, backward and weight gradients of a slice, for rows of this many lane groups."""
+@njit(nogil=True, error_model="numpy")
+def _add(row, weight, index, rows, first, last, groups):
+    """`add_run` for any number of lane groups."""
+    if groups == 8:
+        add_run(row, weight, index, rows, first, last, 8)
+    elif groups == 4:
+        add_run(row, weight, index, rows, first, last, 4)
+    elif groups == 2:
+        add_run(row, weight, index, rows, first, last, 2)
+    else:
+        add_run(row, weight, index, rows, first, last, 1)
 
-    @njit(nogil=True, error_model="numpy")
-    def forward_walk(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes):
-        width = groups * lanes
-        source = pointer(p.source.ctypes.data, types.int32(0))
-        for r in range(len(p.node)):
-            q = p.node[r]
-            row = shifted(a, q * width)
-            if p.flag[r] & BEGIN:
-                start = bias[p.bias_at[q]] if biased else zero
+
+@njit(nogil=True, error_model="numpy")
+def _dot(row, rows, index, result, first, last, groups):
+    """`dot_run` for any number of lane groups."""
+    if groups == 8:
+        dot_run(row, rows, index, result, first, last, 8)
+    elif groups == 4:
+        dot_run(row, rows, index, result, first, last, 4)
+    elif groups == 2:
+        dot_run(row, rows, index, result, first, last, 2)
+    else:
+        dot_run(row, rows, index, result, first, last, 1)
+
+
+@njit(nogil=True, error_model="numpy")
+def _forward_walk(p, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes):
+    """The whole network for one slice."""
+    width = groups * lanes
+    source = pointer(p.source.ctypes.data, types.int32(0))
+    for r in range(len(p.node)):
+        q = p.node[r]
+        row = shifted(a, q * width)
+        if p.flag[r] & BEGIN:
+            start = bias[p.bias_at[q]] if biased else zero
+            for j in range(width):
+                row[j] = start
+        _add(row, weight, source, a, p.first[r], p.last[r], groups)
+        if p.flag[r] & END:
+            if p.z_row[q] >= 0:
+                kept = shifted(z, p.z_row[q] * width)
                 for j in range(width):
-                    row[j] = start
-            add_run(row, weight, source, a, p.first[r], p.last[r], groups)
-            if p.flag[r] & END:
-                if p.z_row[q] >= 0:
-                    kept = shifted(z, p.z_row[q] * width)
-                    for j in range(width):
-                        kept[j] = row[j]
-                activate(p.code[q], row, width, zero)
-                if threshold > 0 and p.hidden[q]:
-                    drop(row, width, p.order[q], sample, key, threshold, scale, zero)
-
-    @njit(nogil=True, error_model="numpy")
-    def backward_walk(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes):
-        """Take d from gradients of activations to gradients of sums; weight is sorted by source."""
-        width = groups * lanes
-        target = pointer(p.back_target.ctypes.data, types.int32(0))
-        for r in range(runs):
-            q = p.back_node[r]
-            row = shifted(d, q * width)
-            add_run(row, weight, target, d, p.back_first[r], p.back_last[r], groups)
-            if p.back_flag[r] & END and p.bias_at[q] >= 0:
-                scaled = threshold > 0 and p.hidden[q]
-                if scaled:
-                    drop(row, width, p.order[q], sample, key, threshold, scale, zero)
-                kept = shifted(z, max(p.z_row[q], 0) * width)
-                f = undo if scaled else number(zero, 1.0)
-                descend(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
-
-    @njit(nogil=True, error_model="numpy")
-    def weight_walk(p, begin, end, d, a, gradient, lanes):
-        width = groups * lanes
-        source = pointer(p.source.ctypes.data, types.int32(0))
-        for r in range(begin, end):
-            dot_run(shifted(d, p.node[r] * width), a, source, gradient, p.first[r], p.last[r], groups)
-
-    return forward_walk, backward_walk, weight_walk
+                    kept[j] = row[j]
+            activate(p.code[q], row, width, zero)
+            if threshold > 0 and p.hidden[q]:
+                drop(row, width, p.order[q], sample, key, threshold, scale, zero)
 
 
-_forward1, _backward1, _weights1 = _make_walks(1)
-_forward2, _backward2, _weights2 = _make_walks(2)
-_forward4, _backward4, _weights4 = _make_walks(4)
-_forward8, _backward8, _weights8 = _make_walks(8)
+@njit(nogil=True, error_model="numpy")
+def _backward_walk(p, runs, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes):
+    """Take d from gradients of activations to gradients of sums, for one slice; weight is sorted by source."""
+    width = groups * lanes
+    target = pointer(p.back_target.ctypes.data, types.int32(0))
+    for r in range(runs):
+        q = p.back_node[r]
+        row = shifted(d, q * width)
+        _add(row, weight, target, d, p.back_first[r], p.back_last[r], groups)
+        if p.back_flag[r] & END and p.bias_at[q] >= 0:
+            scaled = threshold > 0 and p.hidden[q]
+            if scaled:
+                drop(row, width, p.order[q], sample, key, threshold, scale, zero)
+            kept = shifted(z, max(p.z_row[q], 0) * width)
+            f = undo if scaled else number(zero, 1.0)
+            descend(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
 
 
 # Entries. Each is called by all threads of a team with one block of int64 arguments, and takes jobs until none is left.
@@ -151,14 +161,7 @@ def _forward(block, zero, lanes, stamp):
                 a[q * width + j] = x[(sample + j) * inputs + q]
             for j in range(count, width):
                 a[q * width + j] = zero
-        if groups == 8:
-            _forward8(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
-        elif groups == 4:
-            _forward4(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
-        elif groups == 2:
-            _forward2(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
-        else:
-            _forward1(p, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        _forward_walk(p, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
         for j in range(count):
             for o in range(len(wanted)):
                 out[(sample + j) * len(wanted) + o] = a[wanted[o] * width + j]
@@ -194,14 +197,7 @@ def _backward(block, zero, lanes, stamp):
         for j in range(count):
             for o in range(len(wanted)):
                 d[wanted[o] * width + j] = out_grad[(sample + j) * len(wanted) + o]
-        if groups == 8:
-            _backward8(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
-        elif groups == 4:
-            _backward4(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
-        elif groups == 2:
-            _backward2(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
-        else:
-            _backward1(p, runs, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
+        _backward_walk(p, runs, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
         if block[6] != 0:
             for j in range(count):
                 for q in range(inputs):
@@ -220,7 +216,7 @@ def _weights(block, zero, lanes, stamp):
         pointer(block[9], zero),
     )
     p = _unpack(program)
-    n, runs = len(p.code), len(p.node)
+    n, runs, source = len(p.code), len(p.node), pointer(p.source.ctypes.data, types.int32(0))
     job = take(block)
     while job < block[1]:
         begin, end = runs * job // parts, runs * (job + 1) // parts
@@ -231,14 +227,8 @@ def _weights(block, zero, lanes, stamp):
             groups, place = slices[4 * i + 2], slices[4 * i + 3]
             width = groups * lanes
             a, d = shifted(a0, place * n), shifted(d0, place * n)
-            if groups == 8:
-                _weights8(p, begin, end, d, a, gradient, lanes)
-            elif groups == 4:
-                _weights4(p, begin, end, d, a, gradient, lanes)
-            elif groups == 2:
-                _weights2(p, begin, end, d, a, gradient, lanes)
-            else:
-                _weights1(p, begin, end, d, a, gradient, lanes)
+            for r in range(begin, end):
+                _dot(shifted(d, p.node[r] * width), a, source, gradient, p.first[r], p.last[r], groups)
             if block[9] != 0:
                 for q in range(n * job // parts, n * (job + 1) // parts):
                     if p.bias_at[q] >= 0:

@@ -1,0 +1,138 @@
+"""The CPU benchmark: `make bench-cpu`, or `python -m benchmarks.cpu [--quick]`.
+
+Every rival and ours in one process, taking turns, medians. Writes benchmarks/results/cpu.json, a table and a plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks import rivals
+from benchmarks.report import write_cpu_report
+from benchmarks.timing import facts, store, take_turns
+from fourward import Dag, FourWard, connectomes, generate, paper
+
+SIZES, DENSITIES, BATCHES = (64, 128, 256, 512, 1024), (0.2, 0.4, 0.6, 0.8, 1.0), (32, 128, 512)
+METHODS = {"masked": paper.Masked4Ward, "sequential": paper.SequentialBaseline, "deepstruct": paper.DeepStruct}
+#: DeepStruct has a parameter for each pair of layers; beyond so many, building it takes minutes, and it is cut off.
+MOST_PAIRS = 20_000
+
+
+def main() -> None:
+    """Run everything, or a quick part of it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few cells, to see that it works; nothing is written")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    sizes, densities, batches = ((64, 256), (0.2, 1.0), (32,)) if chosen.quick else (SIZES, DENSITIES, BATCHES)
+    grid = [
+        cell
+        for n in sizes
+        for p in densities
+        for cell in measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches, solve=p == 1.0)
+    ]
+    worm = measure(connectomes.load("c-elegans").dag, {"graph": "c-elegans"}, batches, solve=False)
+    most = 10**5 if chosen.quick else 10**7
+    large = [measure_large(family, edges, degree) for family, edges, degree in large_cases(most)]
+    data = {
+        "facts": facts(),
+        "grid": grid,
+        "c-elegans": worm,
+        "large": large,
+    }
+    if not chosen.quick:
+        data |= {what: in_fresh_process(what) for what in ("building", "a_million_nodes", "first_uses", "overhead")}
+        print(store("cpu", data))
+        write_cpu_report(data)
+
+
+def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...], *, solve: bool) -> list[dict[str, Any]]:
+    """Forward and training of all rivals on one graph, for each batch size."""
+    net = FourWard(dag, seed=0)
+    methods: dict[str, torch.nn.Module] = {"fourward": net}
+    pairs = len(set(zip(*net.layering.level[dag.edges].T.tolist(), strict=True)))
+    for name, cls in METHODS.items():
+        if name != "deepstruct" or pairs <= MOST_PAIRS:
+            methods[name] = cls(dag, seed=0)
+    mlp, width = rivals.mlp(dag.num_edges)
+    csr, solver = rivals.sparse_levels(net), rivals.triangular_solve(dag) if solve else None
+    cells = []
+    for batch in batches:
+        x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
+        for out in (*(model(x) for model in methods.values()), csr(x)):
+            torch.testing.assert_close(out, net(x), rtol=1e-3, atol=1e-4)
+        forward: dict[str, Callable[[], object]] = {name: partial(model, x) for name, model in methods.items()}
+        forward |= {"csr": partial(csr, x), "mlp": partial(mlp, x_mlp)}
+        if solver is not None:
+            forward["solve"] = solver(batch)
+        with torch.no_grad():
+            forward_times = take_turns(forward)
+        steps = {name: rivals.training_step(model, x) for name, model in methods.items()}
+        train_times = take_turns({**steps, "mlp": rivals.training_step(mlp, x_mlp)}, least=3)
+        cell = {**what, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
+        cells.append({**cell, "forward": forward_times, "train": train_times})
+        print(_line(cells[-1]), flush=True)
+    return cells
+
+
+def large_cases(most: int) -> list[tuple[str, int, int]]:
+    """Families, numbers of edges and mean degrees of the large sparse graphs."""
+    sizes = [edges for edges in (10**4, 10**5, 10**6, 10**7) if edges <= most]
+    return [(family, edges, degree) for family in ("er", "ba") for degree in (10, 100) for edges in sizes]
+
+
+def large_graph(family: str, edges: int, degree: int) -> Dag:
+    """A sparse graph with about so many edges and that mean degree."""
+    nodes = 2 * edges // degree
+    if family == "er":
+        return generate.erdos_renyi(nodes, degree / (nodes - 1), seed=0)
+    return generate.barabasi_albert(nodes, degree // 2, seed=0)
+
+
+def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict[str, Any]:
+    """Forward and training on a large sparse graph, beside CSR levels and the MLP."""
+    dag = large_graph(family, edges, degree)
+    net = FourWard(dag, seed=0)
+    mlp, width = rivals.mlp(dag.num_edges)
+    csr = rivals.sparse_levels(net)
+    x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
+    with torch.no_grad():
+        forward = take_turns(
+            {"fourward": lambda: net(x), "csr": lambda: csr(x), "mlp": lambda: mlp(x_mlp)}, least=3, seconds=1.0
+        )
+    steps = {"fourward": rivals.training_step(net, x), "mlp": rivals.training_step(mlp, x_mlp)}
+    train = take_turns(steps, least=3, seconds=1.0)
+    what = {"graph": family, "degree": degree, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges}
+    cell = {**what, "height": net.layering.height, "forward": forward, "train": train}
+    print(_line(cell), flush=True)
+    return cell
+
+
+def in_fresh_process(what: str) -> dict[str, Any]:
+    """A measurement of memory or of first use needs a process of its own."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.fresh", what], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(what, found, flush=True)
+    return found
+
+
+def _line(cell: dict[str, Any]) -> str:
+    what = f"N={cell['nodes']} E={cell['edges']} H={cell['height']} B={cell['batch']}"
+    times = [
+        f"{kind}: " + ", ".join(f"{name} {1e3 * seconds:.3f}" for name, seconds in cell[kind].items())
+        for kind in ("forward", "train")
+    ]
+    return f"{what} | ms {' | '.join(times)}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Measurements that need a process of their own: `python -m benchmarks.fresh building|a_million_nodes`. Prints JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+
+def building() -> dict[str, Any]:
+    """Seconds to make a Dag, its layering and its plan, after compilation, and the most memory that took."""
+    from fourward.engine.cpu import launch
+    from fourward.graph.dag import Dag
+    from fourward.layering import longest_path, push_sources
+    from fourward.plan import build_plan
+
+    def build(edges: np.ndarray[Any, Any], nodes: int) -> dict[str, float]:
+        marks = [time.perf_counter()]
+        dag = Dag.from_edges(edges, nodes=nodes)
+        marks.append(time.perf_counter())
+        layering = push_sources(dag, longest_path(dag))
+        marks.append(time.perf_counter())
+        plan = build_plan(dag, layering, np.ones(nodes, np.int32))
+        marks.append(time.perf_counter())
+        launch.pack(plan)
+        marks.append(time.perf_counter())
+        parts = zip(("dag", "layering", "plan", "runs"), marks, marks[1:], strict=False)
+        return {name: end - start for name, start, end in parts}
+
+    build(_complete(8), 8)  # compiles
+    dense = build(_complete(1024), 1024)
+    before = _peak()
+    large = build(_random(10**6, 10**7), 10**6)
+    return {"complete 1024": dense, "10^6 nodes, 10^7 edges": large, "peak_gib": _peak(), "peak_gib_before": before}
+
+
+def a_million_nodes() -> dict[str, Any]:
+    """A training step on 10^6 nodes and 10^7 edges, batch 32: seconds and memory."""
+    import torch
+
+    from benchmarks.rivals import training_step
+    from fourward import Dag, FourWard
+
+    dag = Dag.from_edges(_random(10**6, 10**7), nodes=10**6)
+    net = FourWard(dag, seed=0)
+    step = training_step(net, torch.ones(32, dag.num_inputs))
+    before = _peak()
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    # Weights, gradients and Adam's two moments; activations and their gradients.
+    floor = (4 * dag.num_edges * 4 + 2 * dag.num_nodes * 32 * 4) / 2**30
+    return {"seconds": sorted(times)[1], "peak_gib": _peak(), "peak_gib_before": before, "tensors_gib": floor}
+
+
+def overhead() -> dict[str, Any]:
+    """Microseconds of a forward pass at N=64, p=0.2, B=32, and of the kernel in it."""
+    import torch
+
+    from benchmarks.timing import take_turns
+    from fourward import FourWard, generate
+    from fourward.engine.cpu import launch, threads
+
+    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
+    x = torch.ones(32, net.dag.num_inputs)
+    kept: list[tuple[Any, ...]] = []
+    run = threads.run
+    with torch.no_grad():
+        program, shape = launch.pack(net.plan)
+        threads.run = lambda *arguments: kept.append(arguments)
+        held = launch.forward(x, net.weight, net.bias, program, shape, None, 0.0, False)
+        threads.run = run
+        calls = {"pass": lambda: net(x), "kernel": lambda: run(*kept[0])}
+        times = take_turns(calls, seconds=2.0, most=5000)
+    del held  # the kernel wrote there
+    return {name: 1e6 * seconds for name, seconds in times.items()}
+
+
+def first_use() -> dict[str, Any]:
+    """Seconds of the first forward and backward pass in this process, imports included."""
+    start = time.perf_counter()
+    import torch
+
+    imported = time.perf_counter()
+    from fourward import FourWard, generate
+
+    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
+    net(torch.ones(32, net.dag.num_inputs)).sum().backward()
+    return {"torch": imported - start, "fourward": time.perf_counter() - imported}
+
+
+def first_uses() -> dict[str, Any]:
+    """The same with an empty cache, and again with what that left behind."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("first process", "later process"):
+            environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+            command = [sys.executable, "-m", "benchmarks.fresh", "first_use"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            found[name] = json.loads(done.stdout)
+    return found
+
+
+def _complete(n: int) -> np.ndarray[Any, Any]:
+    return np.stack(np.triu_indices(n, 1), -1)
+
+
+def _random(nodes: int, edges: int) -> np.ndarray[Any, Any]:
+    """Distinct random pairs along a random order."""
+    rng = np.random.default_rng(0)
+    keys = np.empty(0, np.int64)
+    while len(keys) < edges:
+        drawn = rng.integers(0, nodes, (2, 5 * edges // 4))
+        low, high = drawn.min(0), drawn.max(0)
+        keys = np.unique(np.concatenate((keys, (low * nodes + high)[low < high])))
+    keys = keys[rng.permutation(len(keys))[:edges]]
+    return rng.permutation(nodes)[np.stack((keys // nodes, keys % nodes), -1)]
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    measurements = {"building": building, "a_million_nodes": a_million_nodes, "first_use": first_use}
+    measurements |= {"first_uses": first_uses, "overhead": overhead}
+    print(json.dumps(measurements[sys.argv[1]]()))

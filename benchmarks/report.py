@@ -1,0 +1,199 @@
+"""Results as a table and a plot, losing cases included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.timing import RESULTS, geometric_mean
+from fourward._files import replacing
+from fourward.errors import require
+
+Cells = list[dict[str, Any]]
+NAMES = {
+    "fourward": "fourward",
+    "masked": "paper's method",
+    "sequential": "sequential",
+    "deepstruct": "deepstruct",
+    "csr": "CSR levels",
+    "mlp": "MLP",
+    "solve": "linear solve",
+}
+
+
+def write_cpu_report(data: dict[str, Any]) -> None:
+    """benchmarks/results/cpu.md and cpu.png, from the stored results."""
+    grid = data["grid"]
+    text = "\n".join(
+        [
+            "# CPU benchmark",
+            "",
+            f"{_facts(data['facts'])} Written by `make bench-cpu`; all rivals in one process, taking turns, medians.",
+            "",
+            "![ratios over the grid](cpu.png)",
+            "",
+            *_goals(data),
+            "",
+            "## The paper's grid: forward, milliseconds",
+            "",
+            *_table(grid, "forward", _grid_name),
+            "",
+            "## The paper's grid: training step with Adam, milliseconds",
+            "",
+            *_table(grid, "train", _grid_name),
+            "",
+            "Empty: cut off (deepstruct has a parameter for each pair of layers, here more than 20,000) or not to be "
+            "had (a linear solve is compared at p=1.0 alone). The MLP has four equal layers and as many weights.",
+            "",
+            "## C. elegans",
+            "",
+            *_table(data["c-elegans"], "forward", lambda cell: f"forward, B={cell['batch']}"),
+            "",
+            *_table(data["c-elegans"], "train", lambda cell: f"training, B={cell['batch']}"),
+            "",
+            "## Large sparse graphs, B=32",
+            "",
+            *_large(data["large"]),
+            "",
+        ]
+    )
+    with replacing(RESULTS / "cpu.md") as temporary:
+        temporary.write_text(text)
+    _plot(grid)
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    return (
+        f"{facts['date']}; {facts['processor']}, {facts['threads']} threads on {facts['cores']} cores, "
+        f"{facts['memory_gib']} GiB; {facts['system']}, Python {facts['python']}, {versions}; commit {facts['commit']}."
+    )
+
+
+def ratios(cells: Cells, kind: str, above: str, below: str) -> list[float]:
+    """Of two rivals' times, over the cells that have both."""
+    pairs = [(cell[kind].get(above), cell[kind].get(below)) for cell in cells]
+    return [a / b for a, b in pairs if a is not None and b is not None]
+
+
+def _goals(data: dict[str, Any]) -> list[str]:
+    grid = data["grid"]
+    forward, train = ratios(grid, "forward", "masked", "fourward"), ratios(grid, "train", "fourward", "mlp")
+    dense = [c for c in grid if c["n"] == 1024 and c["p"] == 1.0 and c["batch"] >= 128]
+    solve = ratios(dense, "forward", "fourward", "solve")
+    building, million = data["building"], data["a_million_nodes"]
+    sizes = [sum(building[name].values()) for name in ("complete 1024", "10^6 nodes, 10^7 edges")]
+    growth = [c["train"]["fourward"] / c["edges"] / c["batch"] for c in data["large"] if c["edges"] < 20_000]
+    step = million["seconds"] / 1e7 / 32
+    first, over = data["first_uses"], data["overhead"]
+    rows = [
+        ("forward over the paper's method, geometric mean", "40x", f"{geometric_mean(forward):.1f}x"),
+        ("the same, smallest", "10x", f"{min(forward):.1f}x"),
+        (
+            "forward against a linear solve, N=1024, p=1.0, B=128 and 512",
+            "1.0",
+            " and ".join(f"{r:.2f}" for r in solve),
+        ),
+        ("training step against the MLP's, geometric mean", "1.0", f"{geometric_mean(train):.2f}"),
+        ("the same, largest", "2.0", f"{max(train):.2f}"),
+        ("building N=1024, p=1.0", "0.2 s", f"{sizes[0]:.3f} s"),
+        ("building 10^6 nodes, 10^7 edges", "5 s", f"{sizes[1]:.2f} s"),
+        ("its peak memory", "2 GB", f"{building['peak_gib']:.2f} GiB"),
+        (
+            "training step, 10^6 nodes, 10^7 edges, B=32",
+            "",
+            f"{million['seconds']:.2f} s, {million['peak_gib']:.2f} GiB",
+        ),
+        (
+            "its time per edge and sample, over that of 10^4 edges",
+            "3x",
+            f"{step / max(growth):.2f}x to {step / min(growth):.2f}x",
+        ),
+        (
+            "first use after installation, without importing torch",
+            "15 s",
+            f"{first['first process']['fourward']:.1f} s",
+        ),
+        ("first use in a later process, likewise", "1 s", f"{first['later process']['fourward']:.2f} s"),
+        ("overhead of a pass over its kernel, N=64, p=0.2, B=32", "50 us", f"{over['pass'] - over['kernel']:.0f} us"),
+    ]
+    return ["| | goal | measured |", "|---|---|---|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)]
+
+
+def _grid_name(cell: dict[str, Any]) -> str:
+    return f"N={cell['n']}, p={cell['p']}, B={cell['batch']}"
+
+
+def _table(cells: Cells, kind: str, name: Callable[[dict[str, Any]], str]) -> list[str]:
+    columns = [rival for rival in NAMES if any(rival in cell[kind] for cell in cells)]
+    against = "masked" if kind == "forward" else "mlp"
+    note = "gain over the paper's method" if kind == "forward" else "time over the MLP's"
+    lines = [f"| | height | {' | '.join(NAMES[c] for c in columns)} | {note} |", "|---" * (len(columns) + 3) + "|"]
+    for cell in cells:
+        times = [f"{1e3 * cell[kind][c]:.3g}" if c in cell[kind] else "" for c in columns]
+        ours, other = cell[kind]["fourward"], cell[kind][against]
+        ratio = f"{other / ours:.1f}x" if kind == "forward" else f"{ours / other:.2f}"
+        lines.append(f"| {name(cell)} | {cell['height']} | {' | '.join(times)} | {ratio} |")
+    return lines
+
+
+def _large(cells: Cells) -> list[str]:
+    columns = (
+        "graph",
+        "nodes",
+        "edges",
+        "height",
+        "forward: fourward",
+        "CSR levels",
+        "MLP",
+        "training: fourward",
+        "MLP",
+    )
+    lines = [f"| {' | '.join(columns)} | ps/edge/sample |"]
+    lines.append("|---" * 10 + "|")
+    for c in cells:
+        forward = [f"{1e3 * c['forward'][name]:.3g}" for name in ("fourward", "csr", "mlp")]
+        train = [f"{1e3 * c['train'][name]:.3g}" for name in ("fourward", "mlp")]
+        each = 1e12 * c["train"]["fourward"] / c["edges"] / c["batch"]
+        name = f"{c['graph'].upper()}, mean degree {c['degree']}"
+        lines.append(
+            f"| {name} | {c['nodes']:,} | {c['edges']:,} | {c['height']} | {' | '.join(forward + train)} | {each:.0f} |"
+        )
+    return lines
+
+
+def _plot(grid: Cells) -> None:
+    require("matplotlib", "plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 2)
+    kinds = (
+        ("forward", "masked", "fourward", "forward: gain over the paper's method", 40),
+        ("train", "fourward", "mlp", "training step: time over the MLP's", 1),
+    )
+    for axes, (kind, above, below, title, goal) in zip(panels, kinds, strict=True):
+        for p, marker in zip(sorted({cell["p"] for cell in grid}), "osD^v", strict=False):
+            for batch, colour in zip(
+                sorted({cell["batch"] for cell in grid}), ("#4477aa", "#ee6677", "#228833"), strict=False
+            ):
+                cells = [c for c in grid if c["p"] == p and c["batch"] == batch]
+                values = ratios(cells, kind, above, below)
+                axes.plot(
+                    [c["n"] for c in cells],
+                    values,
+                    marker=marker,
+                    color=colour,
+                    lw=0.8,
+                    ms=4,
+                    label=f"p={p}, B={batch}",
+                )
+        axes.axhline(goal, color="#333333", ls="--", lw=1)
+        axes.set(xscale="log", yscale="log", xlabel="nodes", title=f"{title} (dashed: goal)")
+        axes.set_xticks([64, 128, 256, 512, 1024], labels=["64", "128", "256", "512", "1024"], minor=False)
+        axes.minorticks_off()
+    panels[1].legend(fontsize=6, ncols=3)
+    with replacing(RESULTS / "cpu.png") as temporary:
+        figure.savefig(temporary, dpi=130)

@@ -1,0 +1,77 @@
+"""What fourward is measured against, beside the paper's methods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fourward.graph.dag import Dag
+from fourward.nn.module import FourWard
+
+
+def mlp(num_weights: int) -> tuple[nn.Module, int]:
+    """An MLP of four equal layers with as many weights, and its width."""
+    width = max(1, round((num_weights / 4) ** 0.5))
+    layers: list[nn.Module] = []
+    for _ in range(4):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers[:-1]), width
+
+
+def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
+    """A forward pass a level at a time through torch's sparse CSR product; torch gives such weights no gradient."""
+    plan = net.plan
+    weight = net.weight.detach() if plan.edge is None else net.weight.detach()[torch.from_numpy(plan.edge.copy())]
+    assert net.bias is not None
+    bias = net.bias.detach()[torch.from_numpy(plan.neuron.astype(np.int64))].unsqueeze(1)
+    steps = []
+    inputs = plan.dag.num_inputs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR support beta
+        for start, stop in pairwise(plan.level_start.tolist()):
+            first, last = int(plan.edge_start[start]), int(plan.edge_start[stop])
+            rows = torch.from_numpy(plan.edge_start[start : stop + 1] - first)
+            columns = torch.from_numpy(plan.source[first:last].astype(np.int64))
+            level = torch.sparse_csr_tensor(rows, columns, weight[first:last], size=(stop - start, start))
+            steps.append((start, stop, level, bias[start - inputs : stop - inputs]))
+    outputs = torch.from_numpy(plan.outputs.astype(np.int64))
+
+    def forward(x: Tensor) -> Tensor:
+        a = x.new_empty(plan.dag.num_nodes, len(x))
+        a[:inputs] = x.t()
+        for start, stop, level, own in steps:
+            a[start:stop] = torch.relu(torch.addmm(own, level, a[:start]))
+        return a.index_select(0, outputs).t()
+
+    return forward
+
+
+def triangular_solve(dag: Dag) -> Callable[[int], Callable[[], Tensor]]:
+    """BLAS's linear triangular solve with a matrix of the same pattern: for a batch size, a call."""
+    matrix = torch.eye(dag.num_nodes)
+    position = dag.position.astype(np.int64)
+    rows, columns = torch.from_numpy(position[dag.target]), torch.from_numpy(position[dag.source])
+    matrix[rows, columns] = torch.randn(dag.num_edges, generator=torch.Generator().manual_seed(0)) * 0.01
+
+    def with_batch(batch: int) -> Callable[[], Tensor]:
+        right = torch.randn(dag.num_nodes, batch, generator=torch.Generator().manual_seed(1))
+        return lambda: torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
+
+    return with_batch
+
+
+def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
+    """Forward, backward and Adam."""
+    optimiser = torch.optim.Adam(model.parameters())
+
+    def step() -> None:
+        optimiser.zero_grad()
+        model(x).square().mean().backward()
+        optimiser.step()
+
+    return step

@@ -1,0 +1,100 @@
+"""Timing that can be trusted: rivals take turns in one process, medians, with the machine written beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fourward._files import replacing
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def take_turns(
+    calls: Mapping[str, Callable[[], object]], *, seconds: float = 0.6, least: int = 5, most: int = 200
+) -> dict[str, float]:
+    """Median seconds of each call: turn by turn, rounds until `seconds` are over or `most` are done.
+
+    A turn repeats a short call for about 2 ms and takes the mean, so that each rival finds its own data in the cache,
+    as it would in a loop of its own.
+    """
+    repeats = {}
+    for name, call in calls.items():
+        call()
+        repeats[name] = max(1, min(100, round(0.002 / seconds_of(call))))
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    begun = time.perf_counter()
+    for done in range(most):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                call()
+            found[name].append((time.perf_counter() - start) / repeats[name])
+        if done + 1 >= least and time.perf_counter() - begun > seconds:
+            break
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """One call, timed."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def facts() -> dict[str, Any]:
+    """The machine, the versions and the commit that results belong to."""
+    packages = ("fourward", "torch", "numpy", "numba", "scipy", "rustworkx")
+    commit = _output("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+    changed = _output("git", "-C", str(Path(__file__).parent), "status", "--porcelain", "--", "../src", ".")
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in packages},
+        "commit": commit
+        + (" with changes" if [line for line in changed.splitlines() if "results" not in line] else ""),
+    }
+
+
+def store(name: str, data: Mapping[str, Any]) -> Path:
+    """Write results as JSON, all or nothing."""
+    path = RESULTS / f"{name}.json"
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=1) + "\n")
+    return path
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Of ratios."""
+    return statistics.geometric_mean(values)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    wide = any("avx512f" in line for line in lines if line.startswith("flags"))
+    return f"{model}{' (AVX-512)' if wide else ''}"
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
