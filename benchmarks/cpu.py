@@ -65,11 +65,12 @@ def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...], *, solve: 
             methods[name] = cls(dag, seed=0)
     mlp, width = rivals.mlp(dag.num_edges)
     csr, solver = rivals.sparse_levels(net), rivals.triangular_solve(dag) if solve else None
+    x = torch.randn(8, dag.num_inputs, generator=torch.Generator().manual_seed(0))
+    for out in (*(model(x) for model in methods.values()), csr(x)):  # before they are trained apart
+        torch.testing.assert_close(out, net(x), rtol=1e-3, atol=1e-4)
     cells = []
     for batch in batches:
         x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
-        for out in (*(model(x) for model in methods.values()), csr(x)):
-            torch.testing.assert_close(out, net(x), rtol=1e-3, atol=1e-4)
         forward: dict[str, Callable[[], object]] = {name: partial(model, x) for name, model in methods.items()}
         forward |= {"csr": partial(csr, x), "mlp": partial(mlp, x_mlp)}
         if solver is not None:
