@@ -83,7 +83,8 @@ def test_runs_take_every_edge_once_and_in_time(density):
     plan = FourWard(dag).plan
     runs = panels.forward_runs(plan)
     check_runs(runs, plan.source, plan.target, set(range(dag.num_inputs)), dag.num_edges)
-    back, edge = panels.backward_runs(plan)
+    back, start, edge = panels.backward_runs(plan)
+    assert start[-1] == dag.num_edges
     assert sorted(edge) == list(range(dag.num_edges))
     check_runs(back, plan.target[edge], plan.source[edge], set(), dag.num_edges)
     blocked = len(runs.node) > len(dag.neurons)
@@ -261,9 +262,9 @@ def test_opcheck(dtype, activation):
     torch.library.opcheck(
         torch.ops.fourward.cpu_forward.default, operator_arguments(dag, dtype=dtype, key=torch.tensor(5))
     )
-    out, a, z = torch.ops.fourward.cpu_forward(*arguments)
+    out, kept = torch.ops.fourward.cpu_forward(*arguments)
     _, weight, _, program, shape, key, p, everything = arguments
-    backward = (torch.ones_like(out), weight.detach(), program, shape, a.detach(), z.detach(), key, p, everything)
+    backward = (torch.ones_like(out), weight.detach(), program, shape, kept.detach(), key, p, everything)
     for x_wanted in (True, False):
         torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, x_wanted, True))
 

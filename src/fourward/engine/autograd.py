@@ -20,10 +20,10 @@ from fourward.engine.cpu.launch import Shape
 _library = torch.library.Library("fourward", "DEF")
 _library.define(
     "cpu_forward(Tensor x, Tensor weight, Tensor? bias, Tensor program, int[] shape, Tensor? key, float p, "
-    "bool everything) -> (Tensor, Tensor, Tensor)"
+    "bool everything) -> (Tensor, Tensor)"
 )
 _library.define(
-    "cpu_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor a, Tensor z, Tensor? key, "
+    "cpu_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor kept, Tensor? key, "
     "float p, bool everything, bool x_wanted, bool biased) -> (Tensor, Tensor, Tensor)"
 )
 
@@ -31,15 +31,15 @@ _library.define(
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None, p: float,
     everything: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     return launch.forward(x, weight, bias, program, Shape(*shape), key, p, everything)
 
 
 def _backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], a: Tensor, z: Tensor, key: Tensor | None,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor, key: Tensor | None,
     p: float, everything: bool, x_wanted: bool, biased: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return launch.backward(out_grad, weight, program, Shape(*shape), a, z, key, p, everything, x_wanted, biased)
+    return launch.backward(out_grad, weight, program, Shape(*shape), kept, key, p, everything, x_wanted, biased)
 
 
 _library.impl("cpu_forward", _forward, "CPU")
@@ -49,15 +49,15 @@ _library.impl("cpu_backward", _backward, "CPU")
 def _fake_forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None, p: float,
     everything: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     nodes, _, outputs, _, rows = shape
     room = launch.padded(x.shape[0], launch.lanes_of(x.dtype))
     out = x.new_empty(x.shape[0], nodes if everything else outputs)
-    return out, x.new_empty(nodes * room), x.new_empty(rows * room)
+    return out, x.new_empty((nodes + rows) * room)
 
 
 def _fake_backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], a: Tensor, z: Tensor, key: Tensor | None,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor, key: Tensor | None,
     p: float, everything: bool, x_wanted: bool, biased: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     nodes, inputs, *_ = shape
@@ -71,8 +71,7 @@ torch.library.register_fake("fourward::cpu_backward", _fake_backward, lib=_libra
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, weight, bias, program, shape, key, p, everything = inputs
-    _, a, z = output
-    ctx.save_for_backward(weight, program, a, z, key)
+    ctx.save_for_backward(weight, program, output[1], key)
     ctx.facts = shape, p, everything, bias is not None
     ctx.set_materialize_grads(False)
 
@@ -80,10 +79,10 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 def _operator_backward(ctx: Any, out_grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     if out_grad is None:
         return (None,) * 8
-    weight, program, a, z, key = ctx.saved_tensors
+    weight, program, kept, key = ctx.saved_tensors
     shape, p, everything, biased = ctx.facts
     x_grad, weight_grad, bias_grad = torch.ops.fourward.cpu_backward(
-        out_grad, weight, program, shape, a, z, key, p, everything, ctx.needs_input_grad[0], biased
+        out_grad, weight, program, shape, kept, key, p, everything, ctx.needs_input_grad[0], biased
     )
     return x_grad if ctx.needs_input_grad[0] else None, weight_grad, bias_grad if biased else None, *(None,) * 5
 
@@ -101,8 +100,8 @@ class Walk(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         """`again` gives the torch engine's runner, for second derivatives."""
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-        out, a, z = launch.forward(x, weight, bias, program, shape, key, p, everything)
-        ctx.save_for_backward(x, weight, bias, program, a, z)
+        out, kept = launch.forward(x, weight, bias, program, shape, key, p, everything)
+        ctx.save_for_backward(x, weight, bias, program, kept)
         ctx.facts = shape, dropout, everything, again
         return out
 
@@ -110,7 +109,7 @@ class Walk(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """Gradients of x, weight and bias."""
         (out_grad,) = grads
-        x, weight, bias, program, a, z = ctx.saved_tensors
+        x, weight, bias, program, kept = ctx.saved_tensors
         shape, dropout, everything, again = ctx.facts
         wanted = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # a second derivative may be asked for
@@ -118,7 +117,7 @@ class Walk(torch.autograd.Function):
             return *found, *(None,) * 5
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
         x_grad, weight_grad, bias_grad = launch.backward(
-            out_grad, weight, program, shape, a, z, key, p, everything, wanted[0], bias is not None
+            out_grad, weight, program, shape, kept, key, p, everything, wanted[0], bias is not None
         )
         return x_grad if wanted[0] else None, weight_grad, None if bias is None else bias_grad, *(None,) * 5
 

@@ -54,6 +54,7 @@ class DagModule(nn.Module):
         self.layering.verify()
         code, self.custom_activations = resolve(dag, activation, output_activation)
         self.plan = build_plan(dag, self.layering, code)
+        self._features = (dag.num_inputs,)
         self.custom_activations.to(device=self._device, dtype=self._dtype)
         self.dropout = float(dropout)
         self.seed = _seed(seed)
@@ -87,7 +88,8 @@ class DagModule(nn.Module):
         dtype, device = self._weights_like()
         # Autocast leaves float64 alone.
         autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
-        self._check(x, dtype, device, autocast)
+        if not (type(x) is Tensor and x.dtype == dtype and x.device == device and x.shape[-1:] == self._features):
+            self._check(x, dtype, device, autocast)
         flat = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         if autocast:  # sums in the weights' type, the result in autocast's
             with torch.autocast(x.device.type, enabled=False):

@@ -4,6 +4,18 @@ A run is a stretch of the edges of one node. Where edges are few, a node's edges
 order is cut into panels of PANEL positions, and a panel takes its edges block by block: all its nodes take what comes
 from one earlier panel before any of them goes on to the next, so that the rows of a panel are read from the cache.
 Edges from within the panel itself come last, node by node.
+
+The rule, panel by panel: blocks if a node has at least LEAST edges from each earlier panel, on average. Its evidence
+(2 cores, AVX-512, float32, GFLOP/s of a forward pass over Erdos-Renyi graphs of 1,024 nodes; a dense product: 199):
+
+    p, B         edges a block   by nodes   panels of 32   of 64   of 128
+    0.2, 512     13              98         113            128     127
+    0.4, 512     26              105        137            152     126
+    1.0, 512     64              109        165            158     105
+    0.2, 32      13              76         41             62      64
+    1.0, 32      64              91         78             78      101
+
+64 rows of 128 float32 are 32 KiB, the L1 cache. At B=32 a row is one vector, and nodes are quicker than blocks.
 """
 
 from __future__ import annotations
@@ -37,18 +49,18 @@ def forward_runs(plan: Plan) -> Runs:
     return Runs(*_cut(bounds, int(np.searchsorted(bounds, inputs)), plan.edge_start, plan.source, LEAST))
 
 
-def backward_runs(plan: Plan) -> tuple[Runs, IntArray]:
-    """The runs of a backward pass, and the plan's edges in the order they number: by source, then target, from the end.
+def backward_runs(plan: Plan) -> tuple[Runs, IntArray, IntArray]:
+    """The runs of a backward pass, where each node's edges start, and the plan's edges in the order that these number.
 
-    Counted from the end of the order, the edges out of a node lead to nodes before it, just as the edges into it do in
-    a forward pass. Inputs come last.
+    Edges stand by source, then by target, from the end of the order. Counted from there, the edges out of a node lead
+    to nodes before it, just as the edges into it do in a forward pass. Inputs come last.
     """
     inputs, nodes = plan.dag.num_inputs, plan.dag.num_nodes
     neurons = nodes - inputs
     bounds = np.concatenate((np.arange(0, neurons, PANEL), np.arange(neurons, nodes, PANEL), [nodes]))
     edge, start = _transpose(plan.source, nodes)
     runs = Runs(*_cut(bounds, 0, start, nodes - 1 - plan.target[edge], LEAST))
-    return runs._replace(node=nodes - 1 - runs.node), edge
+    return runs._replace(node=nodes - 1 - runs.node), start, edge
 
 
 @compiled

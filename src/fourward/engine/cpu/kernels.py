@@ -21,6 +21,7 @@ from fourward.engine.cpu.rows import activate, descend, drop
 from fourward.engine.cpu.vector import add_run, dot_run, number, pointer, real, shifted, take
 from fourward.plan.panels import BEGIN, END
 
+BY_NODE = 1  #: rows of so few lane groups go node by node: they fit the cache anyhow, and long runs are quicker
 ALIGN = 16  #: fields of a packed program start at multiples of so many int32
 
 
@@ -39,6 +40,8 @@ class Program(NamedTuple):
     back_first: Any
     back_last: Any
     back_flag: Any
+    start: Any  #: (N+1,) the edges into position q are start[q]:start[q+1]
+    back_start: Any  #: (N+1,) the same for edges sorted by source, positions counted from the end
     source: Any  #: (E,) position where each edge starts
     back_target: Any  #: (E,) position where each edge ends, edges sorted by source
     back_edge: Any  #: (E,) which edge each of those is
@@ -63,6 +66,7 @@ def _unpack(address):
         *(_field(base, 0), _field(base, 1), _field(base, 2), _field(base, 3), _field(base, 4), _field(base, 5)),
         *(_field(base, 6), _field(base, 7), _field(base, 8), _field(base, 9), _field(base, 10), _field(base, 11)),
         *(_field(base, 12), _field(base, 13), _field(base, 14), _field(base, 15), _field(base, 16), _field(base, 17)),
+        *(_field(base, 18), _field(base, 19)),
     )
 
 
@@ -93,19 +97,22 @@ def _dot(row, rows, index, result, first, last, groups):
 
 
 @njit(nogil=True, error_model="numpy")
-def _forward_walk(p, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes):
+def _forward_walk(p, inputs, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes):
     """The whole network for one slice."""
     width = groups * lanes
     source = pointer(p.source.ctypes.data, types.int32(0))
-    for r in range(len(p.node)):
-        q = p.node[r]
+    for r in range(len(p.node) if groups > BY_NODE else len(p.code) - inputs):
+        if groups > BY_NODE:
+            q, first, last, flag = p.node[r], p.first[r], p.last[r], p.flag[r]
+        else:
+            q, first, last, flag = inputs + r, p.start[inputs + r], p.start[inputs + r + 1], BEGIN | END
         row = shifted(a, q * width)
-        if p.flag[r] & BEGIN:
+        if flag & BEGIN:
             start = bias[p.bias_at[q]] if biased else zero
             for j in range(width):
                 row[j] = start
-        _add(row, weight, source, a, p.first[r], p.last[r], groups)
-        if p.flag[r] & END:
+        _add(row, weight, source, a, first, last, groups)
+        if flag & END:
             if p.z_row[q] >= 0:
                 kept = shifted(z, p.z_row[q] * width)
                 for j in range(width):
@@ -116,15 +123,18 @@ def _forward_walk(p, groups, a, z, weight, bias, biased, sample, key, threshold,
 
 
 @njit(nogil=True, error_model="numpy")
-def _backward_walk(p, runs, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes):
+def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes):
     """Take d from gradients of activations to gradients of sums, for one slice; weight is sorted by source."""
     width = groups * lanes
     target = pointer(p.back_target.ctypes.data, types.int32(0))
-    for r in range(runs):
-        q = p.back_node[r]
+    for r in range(runs if groups > BY_NODE else nodes):
+        if groups > BY_NODE:
+            q, first, last, flag = p.back_node[r], p.back_first[r], p.back_last[r], p.back_flag[r]
+        else:
+            q, first, last, flag = len(p.code) - 1 - r, p.back_start[r], p.back_start[r + 1], END
         row = shifted(d, q * width)
-        _add(row, weight, target, d, p.back_first[r], p.back_last[r], groups)
-        if p.back_flag[r] & END and p.bias_at[q] >= 0:
+        _add(row, weight, target, d, first, last, groups)
+        if flag & END and p.bias_at[q] >= 0:
             scaled = threshold > 0 and p.hidden[q]
             if scaled:
                 drop(row, width, p.order[q], sample, key, threshold, scale, zero)
@@ -161,7 +171,7 @@ def _forward(block, zero, lanes, stamp):
                 a[q * width + j] = x[(sample + j) * inputs + q]
             for j in range(count, width):
                 a[q * width + j] = zero
-        _forward_walk(p, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        _forward_walk(p, inputs, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
         for j in range(count):
             for o in range(len(wanted)):
                 out[(sample + j) * len(wanted) + o] = a[wanted[o] * width + j]
@@ -184,7 +194,7 @@ def _backward(block, zero, lanes, stamp):
     p = _unpack(program)
     n, rows = len(p.code), p.z_row.max() + 1
     wanted = p.position if everything else p.outputs
-    runs = len(p.back_node)
+    runs, nodes = len(p.back_node), n if block[6] != 0 else n - inputs
     while block[6] == 0 and runs > 0 and p.bias_at[p.back_node[runs - 1]] < 0:
         runs -= 1  # the inputs come last, and their gradients aren't wanted
     job = take(block)
@@ -197,7 +207,7 @@ def _backward(block, zero, lanes, stamp):
         for j in range(count):
             for o in range(len(wanted)):
                 d[wanted[o] * width + j] = out_grad[(sample + j) * len(wanted) + o]
-        _backward_walk(p, runs, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
+        _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
         if block[6] != 0:
             for j in range(count):
                 for q in range(inputs):
@@ -217,20 +227,28 @@ def _weights(block, zero, lanes, stamp):
     )
     p = _unpack(program)
     n, runs, source = len(p.code), len(p.node), pointer(p.source.ctypes.data, types.int32(0))
+    by_node = True
+    for i in range(num_slices):
+        by_node = by_node and slices[4 * i + 2] <= BY_NODE
     job = take(block)
     while job < block[1]:
-        begin, end = runs * job // parts, runs * (job + 1) // parts
+        low, high = n * job // parts, n * (job + 1) // parts
+        begin, end = (low, high) if by_node else (runs * job // parts, runs * (job + 1) // parts)
         for r in range(begin, end):
-            for k in range(p.first[r], p.last[r]):
+            first, last = (p.start[r], p.start[r + 1]) if by_node else (p.first[r], p.last[r])
+            for k in range(first, last):
                 gradient[k] = zero
         for i in range(num_slices):
             groups, place = slices[4 * i + 2], slices[4 * i + 3]
             width = groups * lanes
             a, d = shifted(a0, place * n), shifted(d0, place * n)
             for r in range(begin, end):
-                _dot(shifted(d, p.node[r] * width), a, source, gradient, p.first[r], p.last[r], groups)
+                if by_node:
+                    _dot(shifted(d, r * width), a, source, gradient, p.start[r], p.start[r + 1], groups)
+                else:
+                    _dot(shifted(d, p.node[r] * width), a, source, gradient, p.first[r], p.last[r], groups)
             if block[9] != 0:
-                for q in range(n * job // parts, n * (job + 1) // parts):
+                for q in range(low, high):
                     if p.bias_at[q] >= 0:
                         total = biases[p.bias_at[q]]
                         for j in range(width):

@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 def pack(plan: Plan) -> tuple[Tensor, Shape]:
     """A plan as the tensor that kernels.Program describes."""
     dag = plan.dag
-    ahead, (back, edge) = forward_runs(plan), backward_runs(plan)
+    ahead, (back, back_start, edge) = forward_runs(plan), backward_runs(plan)
     needs_z = np.array([uses_z(int(code)) for code in plan.code])
     bias_at = np.full(dag.num_nodes, -1)
     bias_at[dag.num_inputs :] = plan.neuron
@@ -44,6 +44,8 @@ def pack(plan: Plan) -> tuple[Tensor, Shape]:
     fields = kernels.Program(
         *ahead,
         *back,
+        plan.edge_start,
+        back_start,
         plan.source,
         plan.target[edge],
         edge,
@@ -114,47 +116,53 @@ def _drawn(key: Tensor | None, p: float) -> tuple[int, int, int]:
     return int(key), round(p * 2**32), int(np.float64(p).view(np.int64))
 
 
+def _a_and_z(kept: Tensor, shape: Shape, room: int) -> tuple[int, int]:
+    """The addresses of a and z in what is kept for the backward pass."""
+    a = kept.data_ptr()
+    return a, a + shape.nodes * room * kept.itemsize
+
+
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
     everything: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a and z, a slice after another."""
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, a slice after another."""
     x, weight = x.contiguous(), weight.contiguous()
     bias = None if bias is None else bias.contiguous()
     batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
     (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
     out = x.new_empty(batch, shape.nodes if everything else shape.outputs)
-    a, z = x.new_empty(shape.nodes * room), x.new_empty(shape.rows * room)
+    kept = x.new_empty((shape.nodes + shape.rows) * room)
     arguments = (
         *(table, program.data_ptr(), everything, shape.inputs, x.data_ptr(), out.data_ptr()),
-        *(a.data_ptr(), z.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
+        *(*_a_and_z(kept, shape, room), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
     )
     threads.run(kernels.entry("forward", _NAMES[x.dtype]), arguments, jobs, workers)
-    return out, a, z
+    return out, kept
 
 
 def backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, a: Tensor, z: Tensor, key: Tensor | None, p: float,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
     everything: bool, x_wanted: bool, biased: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
     out_grad, weight = out_grad.contiguous(), weight.contiguous()
-    batch, dtype = out_grad.shape[0], _NAMES[out_grad.dtype]
-    workers = _workers(shape, batch)
-    _, table, jobs = slices(batch, lanes_of(out_grad.dtype), workers)
+    batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_of(out_grad.dtype)
+    workers, room = _workers(shape, batch), padded(batch, lanes)
+    _, table, jobs = slices(batch, lanes, workers)
     parts = 1 if workers == 1 else PARTS * workers
     x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
     weight_grad = torch.empty_like(weight)
     bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if biased else 0)
-    d, by_source = torch.empty_like(a), torch.empty_like(weight)
-    code = program.data_ptr()
+    d, by_source = out_grad.new_empty(shape.nodes * room), torch.empty_like(weight)
+    code, (a, z) = program.data_ptr(), _a_and_z(kept, shape, room)
     threads.run(kernels.entry("sort", dtype), (code, parts, weight.data_ptr(), by_source.data_ptr()), parts, workers)
     arguments = (
         *(table, code, everything, shape.inputs, x_grad.data_ptr() if x_wanted else 0, out_grad.data_ptr()),
-        *(a.data_ptr(), z.data_ptr(), d.data_ptr(), by_source.data_ptr(), *_drawn(key, p)),
+        *(a, z, d.data_ptr(), by_source.data_ptr(), *_drawn(key, p)),
     )
     threads.run(kernels.entry("backward", dtype), arguments, jobs, workers)
-    found = a.data_ptr(), d.data_ptr(), weight_grad.data_ptr(), bias_grad.data_ptr() if biased else 0
+    found = a, d.data_ptr(), weight_grad.data_ptr(), bias_grad.data_ptr() if biased else 0
     threads.run(kernels.entry("weights", dtype), (table, code, jobs, parts, *found), parts, workers)
     return x_grad, weight_grad, bias_grad
 

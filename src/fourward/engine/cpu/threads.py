@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,7 +24,8 @@ _pool: ThreadPoolExecutor | None = None
 
 def run(entry: int, arguments: tuple[int, ...], jobs: int, workers: int) -> None:
     """Call the entry with a block (next job, jobs, *arguments) in up to `workers` threads, and wait for them."""
-    block = _block(len(arguments) + 2)(0, jobs, *arguments)
+    held = array("q", (0, jobs, *arguments))
+    block = held.buffer_info()[0]
     workers = min(workers, jobs)
     if workers <= 1:
         _callable(entry)(block)
@@ -37,11 +39,6 @@ def run(entry: int, arguments: tuple[int, ...], jobs: int, workers: int) -> None
     call(block)
     for one in waiting:
         one.result()
-
-
-@cache
-def _block(size: int) -> type[ctypes.Array[ctypes.c_int64]]:
-    return ctypes.c_int64 * size
 
 
 @cache
