@@ -28,7 +28,8 @@ def write_cpu_report(data: dict[str, Any]) -> None:
         [
             "# CPU benchmark",
             "",
-            f"{_facts(data['facts'])} Written by `make bench-cpu`; all rivals in one process, taking turns, medians.",
+            f"{_facts(data['facts'])} Written by `make bench-cpu`: all rivals in one process, taking turns; of three "
+            "passes over the grid, minutes apart, each rival's best median.",
             "",
             "![ratios over the grid](cpu.png)",
             "",
@@ -42,7 +43,7 @@ def write_cpu_report(data: dict[str, Any]) -> None:
             "",
             *_table(grid, "train", _grid_name),
             "",
-            "Empty: cut off (deepstruct has a parameter for each pair of layers, here more than 20,000) or not to be "
+            "Empty: cut off (deepstruct has a parameter for each pair of layers, here more than 4,000) or not to be "
             "had (a linear solve is compared at p=1.0 alone). The MLP has four equal layers and as many weights.",
             "",
             "## C. elegans",

@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def take_turns(
-    calls: Mapping[str, Callable[[], object]], *, seconds: float = 0.6, least: int = 5, most: int = 200
+    calls: Mapping[str, Callable[[], object]], *, seconds: float = 0.25, least: int = 5, most: int = 200
 ) -> dict[str, float]:
     """Median seconds of each call: turn by turn, rounds until `seconds` are over or `most` are done.
 

@@ -3,6 +3,9 @@
 Written as LLVM vectors of 64 bytes, a *lane group*: 16 float32 or 8 float64. LLVM splits them where the processor's
 registers are narrower. A plain Numba loop keeps its sums in memory, at half the speed (N=1024, p=0.2, B=512 on 2 cores:
 75 GFLOP/s, these 128).
+
+Tried and left out: asking for the rows of later edges ahead of time. It brought 15% on 10^7 edges and cost 40% at
+N=1024, B=32.
 """
 
 from __future__ import annotations
