@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import rivals
 from benchmarks.report import write_cpu_report
-from benchmarks.timing import facts, store, take_turns
+from benchmarks.timing import RESULTS, facts, store, take_turns
 from fourward import Dag, FourWard, connectomes, generate, paper
 
 SIZES, DENSITIES, BATCHES = (64, 128, 256, 512, 1024), (0.2, 0.4, 0.6, 0.8, 1.0), (32, 128, 512)
@@ -33,9 +33,17 @@ def main() -> None:
     """Run everything, or a quick part of it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few cells, to see that it works; nothing is written")
+    parser.add_argument(
+        "--fresh", action="store_true", help="renew the parts of stored results that need new processes"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    if chosen.fresh:
+        data = json.loads((RESULTS / "cpu.json").read_text()) | fresh_parts()
+        store("cpu", data)
+        write_cpu_report(data)
+        return
     sizes, densities, batches = ((64, 256), (0.2, 1.0), (32,)) if chosen.quick else (SIZES, DENSITIES, BATCHES)
     passes = [
         [
@@ -57,7 +65,7 @@ def main() -> None:
         "large": large,
     }
     if not chosen.quick:
-        data |= {what: in_fresh_process(what) for what in ("building", "a_million_nodes", "first_uses", "overhead")}
+        data |= fresh_parts()
         print(store("cpu", data))
         write_cpu_report(data)
 
@@ -129,6 +137,11 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
     cell = {**what, "height": net.layering.height, "forward": forward, "train": train}
     print(_line(cell), flush=True)
     return cell
+
+
+def fresh_parts() -> dict[str, Any]:
+    """Building, memory, first use and overhead."""
+    return {what: in_fresh_process(what) for what in ("building", "a_million_nodes", "first_uses", "overhead")}
 
 
 def in_fresh_process(what: str) -> dict[str, Any]:
