@@ -50,12 +50,12 @@ def main() -> None:
             cell
             for n in sizes
             for p in densities
-            for cell in measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches, solve=p == 1.0)
+            for cell in measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches)
         ]
         for _ in range(PASSES)
     ]
     grid = [quietest(cells) for cells in zip(*passes, strict=True)]
-    worm = measure(connectomes.load("c-elegans").dag, {"graph": "c-elegans"}, batches, solve=False)
+    worm = measure(connectomes.load("c-elegans").dag, {"graph": "c-elegans"}, batches)
     most = 10**5 if chosen.quick else 10**7
     large = [measure_large(family, edges, degree) for family, edges, degree in large_cases(most)]
     data = {
@@ -70,7 +70,7 @@ def main() -> None:
         write_cpu_report(data)
 
 
-def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...], *, solve: bool) -> list[dict[str, Any]]:
+def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...]) -> list[dict[str, Any]]:
     """Forward and training of all rivals on one graph, for each batch size."""
     net = FourWard(dag, seed=0)
     methods: dict[str, torch.nn.Module] = {"fourward": net}
@@ -79,7 +79,7 @@ def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...], *, solve: 
         if name != "deepstruct" or pairs <= MOST_PAIRS:
             methods[name] = cls(dag, seed=0)
     mlp, width = rivals.mlp(dag.num_edges)
-    csr, solver = rivals.sparse_levels(net), rivals.triangular_solve(dag) if solve else None
+    csr = rivals.sparse_levels(net)
     x = torch.randn(8, dag.num_inputs, generator=torch.Generator().manual_seed(0))
     for out in (*(model(x) for model in methods.values()), csr(x)):  # before they are trained apart
         torch.testing.assert_close(out, net(x), rtol=1e-3, atol=1e-4)
@@ -88,8 +88,6 @@ def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...], *, solve: 
         x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
         forward: dict[str, Callable[[], object]] = {name: partial(model, x) for name, model in methods.items()}
         forward |= {"csr": partial(csr, x), "mlp": partial(mlp, x_mlp)}
-        if solver is not None:
-            forward["solve"] = solver(batch)
         with torch.no_grad():
             forward_times = take_turns(forward)
         steps = {name: rivals.training_step(model, x) for name, model in methods.items()}
@@ -104,6 +102,23 @@ def quietest(cells: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     """One cell from several passes: for each rival its best median."""
     best = {kind: {name: min(c[kind][name] for c in cells) for name in cells[0][kind]} for kind in ("forward", "train")}
     return {**cells[0], **best}
+
+
+def measure_solves() -> list[dict[str, Any]]:
+    """Ours against BLAS's linear triangular solve on complete graphs; three passes, best medians."""
+    passes = []
+    for _ in range(PASSES):
+        cells = []
+        for n in SIZES:
+            net = FourWard(generate.complete(n), seed=0)
+            for batch in BATCHES:
+                calls: dict[str, Callable[[], object]] = {"fourward": partial(net, torch.ones(batch, 1))}
+                calls |= rivals.triangular_solves(net.dag, batch)
+                with torch.no_grad():
+                    times = take_turns(calls)
+                cells.append({"n": n, "batch": batch, "height": n, "forward": times, "train": {}})
+        passes.append(cells)
+    return [quietest(cells) for cells in zip(*passes, strict=True)]
 
 
 def large_cases(most: int) -> list[tuple[str, int, int]]:
@@ -140,8 +155,9 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
 
 
 def fresh_parts() -> dict[str, Any]:
-    """Building, memory, first use and overhead."""
-    return {what: in_fresh_process(what) for what in ("building", "a_million_nodes", "first_uses", "overhead")}
+    """Linear solves, building, memory, first use and overhead."""
+    parts = ("building", "a_million_nodes", "first_uses", "overhead")
+    return {"solve": measure_solves()} | {what: in_fresh_process(what) for what in parts}
 
 
 def in_fresh_process(what: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -51,18 +52,20 @@ def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def triangular_solve(dag: Dag) -> Callable[[int], Callable[[], Tensor]]:
-    """BLAS's linear triangular solve with a matrix of the same pattern: for a batch size, a call."""
+def triangular_solves(dag: Dag, batch: int) -> dict[str, Callable[[], Tensor]]:
+    """BLAS's linear triangular solve with a matrix of the same pattern, the right-hand sides stored either way."""
     matrix = torch.eye(dag.num_nodes)
     position = dag.position.astype(np.int64)
     rows, columns = torch.from_numpy(position[dag.target]), torch.from_numpy(position[dag.source])
     matrix[rows, columns] = torch.randn(dag.num_edges, generator=torch.Generator().manual_seed(0)) * 0.01
+    right = torch.randn(dag.num_nodes, batch, generator=torch.Generator().manual_seed(1))
+    sides = {"solve, by rows": right, "solve, by columns": right.t().contiguous().t()}
+    return {name: partial(_solve, matrix, side) for name, side in sides.items()}
 
-    def with_batch(batch: int) -> Callable[[], Tensor]:
-        right = torch.randn(dag.num_nodes, batch, generator=torch.Generator().manual_seed(1))
-        return lambda: torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
 
-    return with_batch
+def _solve(matrix: Tensor, right: Tensor) -> Tensor:
+    solution: Tensor = torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
+    return solution
 
 
 def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:

@@ -230,6 +230,23 @@ def test_threads_follow_torch(monkeypatch):
     assert seen == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("ahead", "back"), [(2, 1), (1, 2), (1, 8), (8, 1)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_threads_may_change_before_the_backward_pass(ahead, back, compiled):
+    torch._dynamo.reset()
+    dag = generate.erdos_renyi(128, 0.5, seed=0)
+    net, twin = FourWard(dag, seed=0), FourWard(dag, seed=0, engine="torch")
+    call = torch.compile(net, backend="aot_eager", fullgraph=True) if compiled else net
+    before = torch.get_num_threads()
+    torch.set_num_threads(ahead)
+    loss = call(x_for(dag, 128)).square().sum()
+    torch.set_num_threads(back)
+    loss.backward()
+    torch.set_num_threads(before)
+    twin(x_for(dag, 128)).square().sum().backward()
+    assert_near(net.weight.grad, twin.weight.grad)
+
+
 def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path):
     """A file where the folder would have to be: not even root can write there."""
     blocker = tmp_path / "blocked"
@@ -302,6 +319,75 @@ def test_second_derivatives_come_from_the_torch_engine():
         return torch.func.functional_call(net, {"weight": weight, "bias": bias}, (x,))
 
     assert torch.autograd.gradgradcheck(outputs, (x, net.weight, net.bias))
+
+
+def test_second_derivatives_where_x_is_a_parameter():
+    dag = generate.erdos_renyi(20, 0.3, seed=0)
+    found = []
+    for engine in ("cpu", "torch"):
+        net = FourWard(dag, activation="tanh", engine=engine, seed=0, dtype=torch.float64)
+        x = torch.nn.Parameter(x_for(dag, 4, torch.float64))
+        (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        slope.square().sum().backward()
+        found.append(net.weight.grad)
+    assert_near(*found)
+
+
+def test_second_derivatives_of_a_traced_network_are_refused():
+    arguments = operator_arguments(generate.erdos_renyi(14, 0.3, seed=0))
+    (slope,) = torch.autograd.grad(torch.ops.fourward.cpu_forward(*arguments)[0].sum(), arguments[0], create_graph=True)
+    with pytest.raises(EngineError, match="eager mode"):
+        slope.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, at its first use
+def test_forward_mode():
+    dag = generate.erdos_renyi(20, 0.3, seed=0)
+    nets = [FourWard(dag, activation="tanh", seed=0, engine=engine, dtype=torch.float64) for engine in ("cpu", "torch")]
+    x, direction = x_for(dag, 3, torch.float64), x_for(dag, 3, torch.float64, seed=1)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad), torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, direction)
+            found = [torch.autograd.forward_ad.unpack_dual(net(dual)).tangent for net in nets]
+        assert_near(*(tangent.detach() for tangent in found))
+
+
+def test_an_exported_program_of_another_layout_is_refused():
+    arguments = list(operator_arguments(generate.erdos_renyi(14, 0.3, seed=0)))
+    arguments[3] = arguments[3].clone()
+    arguments[3][-1] += 1
+    with pytest.raises(EngineError, match="another version"):
+        torch.ops.fourward.cpu_forward(*arguments)
+
+
+# Numbers that are no ordinary numbers
+
+
+def test_padding_never_reaches_gradients():
+    """At x=0, which padding once was, this overflows; at x=1 it doesn't."""
+    dag = Dag.from_edges([("a", "b"), ("b", "c")])
+    net = FourWard(dag, activation="square", engine="cpu")
+    net.load_edge_weights([-1e20, 1.0], [1e20, 0.0])
+    x = torch.ones(1, 1, requires_grad=True)
+    net(x).sum().backward()
+    assert net.weight.grad.tolist() == [0, 0]
+    assert x.grad.tolist() == [[0]]
+
+
+def test_views_that_torch_has_yet_to_negate():
+    dag = generate.erdos_renyi(20, 0.3, seed=0)
+    net = FourWard(dag, activation="tanh", seed=0)
+    x = x_for(dag, 5)
+    with torch.no_grad():
+        assert torch.equal(net(torch._neg_view(x)), net(-x))
+
+
+def test_nan_is_not_dropped():
+    dag = generate.erdos_renyi(60, 0.2, seed=0)
+    x = x_for(dag, 9)
+    x[4] = float("nan")
+    ours, theirs = (FourWard(dag, dropout=0.5, seed=0, engine=engine).activations(x) for engine in ("cpu", "torch"))
+    assert torch.equal(ours.isnan(), theirs.isnan())
 
 
 def test_forward_skips_autograd_where_nothing_asks(monkeypatch):

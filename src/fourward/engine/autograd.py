@@ -16,6 +16,7 @@ from torch import Tensor
 from fourward.engine.base import Dropout, Runner
 from fourward.engine.cpu import launch
 from fourward.engine.cpu.launch import Shape
+from fourward.errors import EngineError
 
 _library = torch.library.Library("fourward", "DEF")
 _library.define(
@@ -32,6 +33,7 @@ def _forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None, p: float,
     everything: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    launch.check_layout(program)
     return launch.forward(x, weight, bias, program, Shape(*shape), key, p, everything)
 
 
@@ -50,10 +52,10 @@ def _fake_forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None, p: float,
     everything: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    nodes, _, outputs, _, rows = shape
+    nodes, outputs = shape[0], shape[2]
     room = launch.padded(x.shape[0], launch.lanes_of(x.dtype))
     out = x.new_empty(x.shape[0], nodes if everything else outputs)
-    return out, x.new_empty((nodes + rows) * room)
+    return out, x.new_empty(launch.kept_size(Shape(*shape), room))
 
 
 def _fake_backward(
@@ -87,6 +89,14 @@ def _operator_backward(ctx: Any, out_grad: Tensor | None, *_: Any) -> tuple[Any,
     return x_grad if ctx.needs_input_grad[0] else None, weight_grad, bias_grad if biased else None, *(None,) * 5
 
 
+def _no_second(ctx: Any, *_: Any) -> Any:
+    raise EngineError(
+        "second derivatives of a traced network aren't to be had from the cpu engine. Ask for them in eager mode, or "
+        "make the network with engine='torch'."
+    )
+
+
+torch.library.register_autograd("fourward::cpu_backward", _no_second, lib=_library)
 torch.library.register_autograd("fourward::cpu_forward", _operator_backward, setup_context=_setup, lib=_library)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from fourward.engine.autograd import walk
 from fourward.engine.base import Dropout, Engine, Request, Runner, index_tensor
@@ -45,7 +46,7 @@ class _CpuRunner(Runner):
         self._again: list[Runner] = []  # the torch engine's runner, once it is needed; in a list, so no submodule
 
     def again(self) -> Runner:
-        """The torch engine on the same plan: under torch.func, and for second derivatives."""
+        """The torch engine on the same plan: under torch.func, for forward mode and for second derivatives."""
         if not self._again:
             self._again.append(TorchOps().prepare(self.plan))
         return self._again[0]
@@ -59,13 +60,13 @@ class _CpuRunner(Runner):
         dropout: Dropout | None,
         everything: bool,
     ) -> Tensor:
-        if torch._C._are_functorch_transforms_active():
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return self.again()(x, weight, bias, custom, dropout, everything)  # type: ignore[no-any-return]
         program, edge = self._buffers["program"], self._buffers["edge"]
         assert program is not None
         if edge is not None:
             weight = weight.index_select(0, edge)
-        if torch.compiler.is_compiling() or type(x) is not Tensor:
+        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
             key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
             operator = torch.ops.fourward.cpu_forward
             out: Tensor = operator(x, weight, bias, program, list(self.shape), key, p, everything)[0]

@@ -169,8 +169,8 @@ def _forward(block, zero, lanes, stamp):
         for q in range(inputs):
             for j in range(count):
                 a[q * width + j] = x[(sample + j) * inputs + q]
-            for j in range(count, width):
-                a[q * width + j] = zero
+            for j in range(count, width):  # padding repeats a sample: it overflows only where that one does
+                a[q * width + j] = a[q * width + count - 1]
         _forward_walk(p, inputs, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
         for j in range(count):
             for o in range(len(wanted)):
@@ -271,9 +271,11 @@ def _sort(block, zero, lanes, stamp):
 
 
 def _stamp() -> int:
-    """A number that changes with the code of this folder: Numba's disk cache looks at the file of an entry alone."""
-    sources = sorted(file.name for file in files(__package__).iterdir() if file.name.endswith(".py"))
-    digest = blake2b(b"".join((files(__package__) / name).read_bytes() for name in sources), digest_size=4)
+    """A number that changes with the code kernels are made of; Numba's cache looks at the file of an entry alone."""
+    digest = blake2b(digest_size=4)
+    for folder in (files(__package__), files("fourward.plan")):
+        for name in sorted(file.name for file in folder.iterdir() if file.name.endswith(".py")):
+            digest.update((folder / name).read_bytes())
     return int.from_bytes(digest.digest(), "little")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fourward.engine.cpu import kernels, threads, vector
+from fourward.errors import EngineError
 from fourward.graph.convert import IntArray
 from fourward.plan.activations import BY_CODE
 from fourward.plan.panels import backward_runs, forward_runs
@@ -18,6 +20,8 @@ from fourward.plan.plan import Plan
 GROUPS = (8, 4, 2, 1)  #: how many lane groups a slice may have
 #: Multiplications under which a second thread isn't worth its hand-over.
 THREAD_WORK = 100_000
+#: Of packed programs; another number whenever kernels.Program changes. An exported network may meet newer kernels.
+LAYOUT = 1
 PARTS = 4  #: of the weight gradients, for each worker, so that none waits long for another
 
 
@@ -69,11 +73,21 @@ def uses_z(code: int) -> bool:
 def _pack(fields: tuple[IntArray, ...]) -> IntArray:
     unit = kernels.ALIGN
     starts = np.cumsum([-(-2 * len(fields) // unit), *(-(-len(field) // unit) for field in fields)])
-    packed = np.zeros(int(starts[-1]) * unit, np.int32)
+    packed = np.zeros(int(starts[-1]) * unit + 1, np.int32)
+    packed[-1] = LAYOUT
     for i, (start, field) in enumerate(zip(starts.tolist(), fields, strict=False)):
         packed[2 * i : 2 * i + 2] = start, len(field)
         packed[start * unit : start * unit + len(field)] = field
     return packed
+
+
+def check_layout(program: Tensor) -> None:
+    """Refuse a program that another version of fourward packed."""
+    if int(program[-1]) != LAYOUT:
+        raise EngineError(
+            f"this network was exported by another version of fourward (layout {int(program[-1])}, not {LAYOUT}). "
+            "Export it again with this one."
+        )
 
 
 @lru_cache(maxsize=256)
@@ -116,6 +130,22 @@ def _drawn(key: Tensor | None, p: float) -> tuple[int, int, int]:
     return int(key), round(p * 2**32), int(np.float64(p).view(np.int64))
 
 
+def kept_size(shape: Shape, room: int) -> int:
+    """Numbers kept for the backward pass: a, z, and by how many workers' shares the batch was cut."""
+    return (shape.nodes + shape.rows) * room + 1
+
+
+def _workers_cell(kept: Tensor) -> Any:
+    """The last number of what is kept; torch may have another number of threads by the time of the backward pass."""
+    kind = ctypes.c_float if kept.dtype == torch.float32 else ctypes.c_double
+    return kind.from_address(kept.data_ptr() + (kept.numel() - 1) * kept.itemsize)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
+    return tensor.resolve_neg().contiguous()
+
+
 def _a_and_z(kept: Tensor, shape: Shape, room: int) -> tuple[int, int]:
     """The addresses of a and z in what is kept for the backward pass."""
     a = kept.data_ptr()
@@ -127,12 +157,13 @@ def forward(
     everything: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, a slice after another."""
-    x, weight = x.contiguous(), weight.contiguous()
-    bias = None if bias is None else bias.contiguous()
+    x, weight = _plain(x), _plain(weight)
+    bias = None if bias is None else _plain(bias)
     batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
     (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
     out = x.new_empty(batch, shape.nodes if everything else shape.outputs)
-    kept = x.new_empty((shape.nodes + shape.rows) * room)
+    kept = x.new_empty(kept_size(shape, room))
+    _workers_cell(kept).value = workers
     arguments = (
         *(table, program.data_ptr(), everything, shape.inputs, x.data_ptr(), out.data_ptr()),
         *(*_a_and_z(kept, shape, room), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
@@ -146,10 +177,10 @@ def backward(
     everything: bool, x_wanted: bool, biased: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
-    out_grad, weight = out_grad.contiguous(), weight.contiguous()
+    out_grad, weight = _plain(out_grad), _plain(weight)
     batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_of(out_grad.dtype)
     workers, room = _workers(shape, batch), padded(batch, lanes)
-    _, table, jobs = slices(batch, lanes, workers)
+    _, table, jobs = slices(batch, lanes, int(_workers_cell(kept).value))  # as the forward pass cut it
     parts = 1 if workers == 1 else PARTS * workers
     x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
     weight_grad = torch.empty_like(weight)

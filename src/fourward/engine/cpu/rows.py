@@ -129,4 +129,4 @@ def drop(row, width, node, sample, key, threshold, scale, zero):
     """Multiply a neuron's row with what dropout draws for it; `sample` is the first of the row in the batch."""
     mine = _hash32(node * 0x9E3779B1 + key) * 0x85EBCA6B
     for j in range(width):
-        row[j] = row[j] * scale if _hash32(mine + sample + j) >= threshold else zero
+        row[j] *= scale if _hash32(mine + sample + j) >= threshold else zero

@@ -13,7 +13,7 @@ import ctypes
 import os
 from array import array
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,10 @@ def run(entry: int, arguments: tuple[int, ...], jobs: int, workers: int) -> None
         return
     call = _callable(entry)
     waiting = [_workers().submit(call, block) for _ in range(workers - 1)]
-    call(block)
-    for one in waiting:
-        one.result()
+    try:
+        call(block)
+    finally:
+        wait(waiting)  # whatever happens here, nobody may still be writing when the caller frees the memory
 
 
 @cache
