@@ -26,7 +26,7 @@ METHODS = {"masked": paper.Masked4Ward, "sequential": paper.SequentialBaseline, 
 MOST_PAIRS = 4_000
 #: The grid is walked so often, minutes apart, and each rival's best median counts: other users of a shared machine's
 #: memory can slow those who use much of it fourfold for a minute.
-PASSES = 3
+PASSES = 2
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def quietest(cells: tuple[dict[str, Any], ...]) -> dict[str, Any]:
 
 
 def measure_solves() -> list[dict[str, Any]]:
-    """Ours against BLAS's linear triangular solve on complete graphs; three passes, best medians."""
+    """Ours against BLAS's linear triangular solve on complete graphs; several passes, best medians."""
     passes = []
     for _ in range(PASSES):
         cells = []

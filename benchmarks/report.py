@@ -29,7 +29,7 @@ def write_cpu_report(data: dict[str, Any]) -> None:
         [
             "# CPU benchmark",
             "",
-            f"{_facts(data['facts'])} Written by `make bench-cpu`: all rivals in one process, taking turns; of three "
+            f"{_facts(data['facts'])} Written by `make bench-cpu`: all rivals in one process, taking turns; of two "
             "passes over the grid, minutes apart, each rival's best median.",
             "",
             "![ratios over the grid](cpu.png)",

@@ -140,7 +140,7 @@ def walk(
     if torch.is_grad_enabled():
         return Walk.apply(x, weight, bias, program, shape, dropout, everything, again)  # type: ignore[no-any-return]
     key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-    return launch.forward(x, weight, bias, program, shape, key, p, everything)[0]
+    return launch.forward(x, weight, bias, program, shape, key, p, everything, again=False)[0]
 
 
 def _differentiable(

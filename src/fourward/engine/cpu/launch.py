@@ -143,7 +143,7 @@ def _workers_cell(kept: Tensor) -> Any:
 
 def _plain(tensor: Tensor) -> Tensor:
     """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
-    return tensor.resolve_neg().contiguous()
+    return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
 
 
 def _a_and_z(kept: Tensor, shape: Shape, room: int) -> tuple[int, int]:
@@ -154,16 +154,19 @@ def _a_and_z(kept: Tensor, shape: Shape, room: int) -> tuple[int, int]:
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
-    everything: bool,
+    everything: bool, again: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, a slice after another."""
-    x, weight = _plain(x), _plain(weight)
-    bias = None if bias is None else _plain(bias)
+    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, a slice after another.
+
+    Where no backward pass will come, `again` is False.
+    """
+    x, weight, bias = _plain(x), _plain(weight), None if bias is None else _plain(bias)
     batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
     (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
     out = x.new_empty(batch, shape.nodes if everything else shape.outputs)
     kept = x.new_empty(kept_size(shape, room))
-    _workers_cell(kept).value = workers
+    if again:
+        _workers_cell(kept).value = workers
     arguments = (
         *(table, program.data_ptr(), everything, shape.inputs, x.data_ptr(), out.data_ptr()),
         *(*_a_and_z(kept, shape, room), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
