@@ -23,12 +23,18 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def take_turns(
-    calls: Mapping[str, Callable[[], object]], *, seconds: float = 0.25, least: int = 5, most: int = 200
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float = 0.25,
+    least: int = 5,
+    most: int = 200,
+    bare: bool = False,
 ) -> dict[str, float]:
     """Median seconds of each call: turn by turn, rounds until `seconds` are over or `most` are done.
 
     A turn of a short call starts with calls that aren't counted and then takes the mean of about 5 ms of them, so that
     each rival finds its own data in the cache, as it would in a loop of its own, and not what the one before it left.
+    With `bare`, a turn is one call and nothing else.
     """
     repeats, unseen = {}, {}
     for name, call in calls.items():
@@ -36,6 +42,8 @@ def take_turns(
         expected = min(seconds_of(call), seconds_of(call))
         repeats[name] = max(1, min(100, round(0.005 / expected)))
         unseen[name] = 0 if expected > 0.05 else 2
+        if bare:
+            repeats[name], unseen[name] = 1, 0
     found: dict[str, list[float]] = {name: [] for name in calls}
     begun = time.perf_counter()
     gc.collect()
