@@ -37,8 +37,8 @@ def write_cpu_report(data: dict[str, Any]) -> None:
             *_goals(data),
             "",
             "A turn warms up before it counts, as a loop of one's own would. That favours short calls, ours. Where "
-            "single calls alternate, each starts with the others' data in the cache, and the 40x are missed: what a call "
-            "of 15 microseconds then waits for is its own code and weights.",
+            "single calls alternate, each starts with the others' data in the cache, and the 40x are missed: what a "
+            "call of 15 microseconds then waits for is its own code and weights.",
             "",
             "## The paper's grid: forward, milliseconds",
             "",
