@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
 import numpy as np
-import rustworkx as rx
-import scipy.sparse as sp
 
 from fourward.errors import GraphError, some
+
+if TYPE_CHECKING:
+    import rustworkx as rx
 
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
 Labels = Sequence[Hashable]
@@ -42,13 +44,9 @@ def read(graph: Any, nodes: Nodes = None) -> EdgeList:
 
     An iterable of pairs counts as directed; `nodes` (a count, or labels in order) goes with it alone.
     """
-    readers = (
-        (nx.Graph, from_networkx),
-        ((rx.PyDiGraph, rx.PyGraph), from_rustworkx),
-        ((sp.sparray, sp.spmatrix), from_scipy),
-    )
-    for kind, reader in readers:
-        if isinstance(graph, kind):
+    readers = ((is_networkx, from_networkx), (is_rustworkx, from_rustworkx), (is_scipy, from_scipy))
+    for is_kind, reader in readers:
+        if is_kind(graph):
             if nodes is not None:
                 raise GraphError(
                     f"nodes= was given together with a {type(graph).__name__}, which already names its "
@@ -56,6 +54,23 @@ def read(graph: Any, nodes: Nodes = None) -> EdgeList:
                 )
             return reader(graph)
     return from_pairs(graph, nodes)
+
+
+def is_networkx(graph: Any) -> bool:
+    """Whether it is a networkx graph of any kind."""
+    return isinstance(graph, nx.Graph)
+
+
+def is_rustworkx(graph: Any) -> bool:
+    """Whether it is a rustworkx graph; without an import, since whoever has one has imported it."""
+    module = sys.modules.get("rustworkx")
+    return module is not None and isinstance(graph, module.PyDiGraph | module.PyGraph)
+
+
+def is_scipy(graph: Any) -> bool:
+    """Whether it is a scipy.sparse matrix or array; without an import, as above."""
+    module = sys.modules.get("scipy.sparse")
+    return module is not None and isinstance(graph, module.sparray | module.spmatrix)
 
 
 def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
@@ -82,7 +97,7 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
 
 def from_networkx(graph: nx.Graph) -> EdgeList:
     """A networkx graph, nodes in its own order; parallel edges are kept and refused later."""
-    check_kind(graph, nx.Graph, "a networkx graph")
+    _check_kind(is_networkx(graph), graph, "a networkx graph")
     labels = tuple(graph.nodes)
     index = {label: i for i, label in enumerate(labels)}
     flat = np.fromiter((index[v] for pair in graph.edges() for v in pair), np.int64, 2 * graph.number_of_edges())
@@ -92,7 +107,9 @@ def from_networkx(graph: nx.Graph) -> EdgeList:
 
 def from_rustworkx(graph: rx.PyDiGraph | rx.PyGraph) -> EdgeList:
     """A rustworkx graph; labels are the node payloads if these are hashable and distinct, else indices."""
-    check_kind(graph, rx.PyDiGraph | rx.PyGraph, "a rustworkx graph")
+    _check_kind(is_rustworkx(graph), graph, "a rustworkx graph")
+    import rustworkx as rx  # inside: only who has such a graph needs it
+
     indices = np.asarray(graph.node_indices(), dtype=np.int64)
     payloads = graph.nodes()
     try:
@@ -108,14 +125,10 @@ def from_rustworkx(graph: rx.PyDiGraph | rx.PyGraph) -> EdgeList:
 
 def from_scipy(matrix: Any, labels: Iterable[Hashable] | None = None) -> EdgeList:
     """A square sparse matrix: an entry stored at [u, v] is the edge u -> v, whatever its value."""
-    check_kind(matrix, sp.sparray | sp.spmatrix, "a scipy.sparse matrix")
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise GraphError(f"an adjacency matrix must be square, but this one has shape {matrix.shape}.")
+    _check_kind(is_scipy(matrix), matrix, "a scipy.sparse matrix")
+    _check_square(matrix.shape)
     coordinates = matrix.tocoo()
-    named = range(matrix.shape[0]) if labels is None else _label_tuple(labels)
-    if len(named) != matrix.shape[0]:
-        raise GraphError(f"{len(named)} labels were given for a matrix of {matrix.shape[0]} nodes.")
-    return EdgeList(coordinates.row, coordinates.col, named, directed=True)
+    return EdgeList(coordinates.row, coordinates.col, _matrix_labels(matrix.shape[0], labels), directed=True)
 
 
 def from_mask(mask: Any, labels: Iterable[Hashable] | None = None) -> EdgeList:
@@ -126,7 +139,22 @@ def from_mask(mask: Any, labels: Iterable[Hashable] | None = None) -> EdgeList:
             f"a mask must be boolean, but this one is {array.dtype}. Write mask != 0, or use "
             "Dag.from_scipy for a matrix of weights."
         )
-    return from_scipy(sp.coo_array(np.atleast_2d(array)), labels)
+    array = np.atleast_2d(array)
+    _check_square(array.shape)
+    source, target = np.nonzero(array)
+    return EdgeList(source, target, _matrix_labels(len(array), labels), directed=True)
+
+
+def _check_square(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise GraphError(f"an adjacency matrix must be square, but this one has shape {shape}.")
+
+
+def _matrix_labels(num_nodes: int, labels: Iterable[Hashable] | None) -> Labels:
+    named = range(num_nodes) if labels is None else _label_tuple(labels)
+    if len(named) != num_nodes:
+        raise GraphError(f"{len(named)} labels were given for a matrix of {num_nodes} nodes.")
+    return named
 
 
 def to_networkx(source: IntArray, target: IntArray, labels: Labels, inputs: IntArray, outputs: IntArray) -> nx.DiGraph:
@@ -142,6 +170,8 @@ def to_networkx(source: IntArray, target: IntArray, labels: Labels, inputs: IntA
 
 def to_rustworkx(source: IntArray, target: IntArray, labels: Labels) -> rx.PyDiGraph:
     """A PyDiGraph whose node payloads are the labels."""
+    import rustworkx as rx  # inside, as above
+
     graph = rx.PyDiGraph(multigraph=False)
     graph.add_nodes_from(list(labels))
     graph.add_edges_from_no_data(list(zip(source.tolist(), target.tolist(), strict=True)))
@@ -247,9 +277,8 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
     return listed
 
 
-def check_kind(graph: Any, kinds: Any, wanted: str) -> None:
-    """Raise unless a graph is of one of these kinds."""
-    if not isinstance(graph, kinds):
+def _check_kind(is_kind: bool, graph: Any, wanted: str) -> None:
+    if not is_kind:
         raise GraphError(
             f"{wanted} was wanted, but a {type(graph).__name__} came. Dag.from_edges takes pairs of labels."
         )

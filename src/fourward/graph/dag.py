@@ -7,17 +7,19 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
-import rustworkx as rx
-import scipy.sparse as sp
 
 from fourward.errors import CycleError, GraphError, some
 from fourward.graph import convert
 from fourward.graph.convert import EdgeList, IntArray, Labels, Nodes, frozen
 from fourward.graph.walk import find_cycle, peel_sinks, sort_edges
+
+if TYPE_CHECKING:
+    import rustworkx as rx
+    import scipy.sparse as sp
 
 Chosen = Iterable[Hashable] | None
 
@@ -205,6 +207,8 @@ class Dag:
 
     def to_scipy(self, values: Any = None) -> sp.csc_array:
         """A sparse (N, N) matrix with `values` (default: True) at [source, target] of each edge."""
+        import scipy.sparse as sp  # inside: a network runs without it
+
         data = np.ones(self.num_edges, np.bool_) if values is None else np.asarray(values)
         if data.shape != (self.num_edges,):
             raise GraphError(f"to_scipy needs one value for each of {self.num_edges:,} edges, got shape {data.shape}.")

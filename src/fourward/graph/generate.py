@@ -7,13 +7,12 @@ from typing import Literal
 
 import networkx as nx
 import numpy as np
-import rustworkx as rx
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from fourward.errors import OptionError
+from fourward.graph.components import components
 from fourward.graph.convert import EdgeList, IntArray
 from fourward.graph.dag import Dag
+from fourward.graph.gnp import gnp_pairs
 from fourward.graph.orient import Seed, along, generator
 
 Order = Literal["random", "natural"]
@@ -30,8 +29,7 @@ def erdos_renyi(n: int, p: float, *, seed: Seed = None) -> Dag:
     _check_count("n", n, 1)
     _check_share("p", p)
     rng = generator(seed)
-    graph = rx.undirected_gnp_random_graph(n, p, seed=_seed(rng))
-    return _largest_component(_pairs(graph), n, rng)
+    return _largest_component(gnp_pairs(int(n), float(p), _seed(rng)), n, rng)
 
 
 def watts_strogatz(n: int, k: int, p: float, *, order: Order = "random", seed: Seed = None) -> Dag:
@@ -66,11 +64,14 @@ def barabasi_albert(n: int, m: int, *, order: Order = "random", seed: Seed = Non
             takes.
         seed: Seed or generator.
     """
+    import rustworkx as rx  # inside: nothing else here needs it, and a network runs without it
+
     _check_count("m", m, 1)
     _check_count("n", n, m + 1)
     rng = generator(seed)
     graph = rx.barabasi_albert_graph(n, m, seed=_seed(rng))
-    return _largest_component(_pairs(graph), n, rng, order)
+    pairs = np.asarray(graph.edge_list(), dtype=np.int64).reshape(-1, 2)
+    return _largest_component(pairs, n, rng, order)
 
 
 def layered_mlp(sizes: Sequence[int]) -> Dag:
@@ -124,19 +125,13 @@ def complete(n: int) -> Dag:
     return Dag.from_edges(np.stack(np.triu_indices(n, 1), -1), nodes=n)
 
 
-def _pairs(graph: rx.PyGraph) -> IntArray:
-    return np.asarray(graph.edge_list(), dtype=np.int64).reshape(-1, 2)
-
-
 def _largest_component(pairs: IntArray, n: int, rng: np.random.Generator, order: Order = "random") -> Dag:
     """The largest component, directed along a random order or by node number."""
     if order not in ("random", "natural"):
         raise OptionError(f"order={order!r} came, but it is either 'random' or 'natural'.")
-    ones = np.ones(len(pairs), np.bool_)
-    adjacency = sp.coo_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    count, component = connected_components(adjacency, directed=False)
+    component = components(pairs[:, 0], pairs[:, 1], n)
     labels: Sequence[int] = range(n)
-    if count > 1:
+    if component.any():
         inside = component == np.bincount(component).argmax()
         labels = tuple(np.flatnonzero(inside).tolist())
         pairs = (np.cumsum(inside) - 1)[pairs[inside[pairs[:, 0]]]]

@@ -9,15 +9,14 @@ from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from fourward._jit import compiled
 from fourward.errors import GraphError, OptionError, some
 from fourward.graph import convert
+from fourward.graph.components import components
 from fourward.graph.convert import EdgeList, IntArray, Nodes
 from fourward.graph.dag import Chosen, Dag
-from fourward.graph.walk import BoolArray
+from fourward.graph.walk import BoolArray, sort_edges
 
 Seed = int | np.random.Generator | None
 
@@ -107,7 +106,7 @@ def generator(seed: Seed) -> np.random.Generator:
 
 def _undirected(graph: Any, nodes: Nodes) -> EdgeList:
     raw = convert.read(graph, nodes)
-    if isinstance(graph, sp.sparray | sp.spmatrix):
+    if convert.is_scipy(graph):
         return _from_symmetric(graph, raw)
     if raw.directed and hasattr(graph, "nodes") and not isinstance(graph, np.ndarray):
         raise GraphError(
@@ -119,6 +118,8 @@ def _undirected(graph: Any, nodes: Nodes) -> EdgeList:
 
 
 def _from_symmetric(matrix: Any, raw: EdgeList) -> EdgeList:
+    import scipy.sparse as sp  # inside: only one of its own matrices needs it
+
     pattern = sp.csr_array((np.ones(len(raw.source), np.int8), (raw.source, raw.target)), shape=matrix.shape)
     pattern.data[:] = 1
     if (pattern != pattern.T).nnz:
@@ -141,12 +142,10 @@ def along(raw: EdgeList, rank: IntArray, inputs: Chosen = None, outputs: Chosen 
 def _feedback_edges(raw: EdgeList) -> BoolArray:
     """(E,) True for the edges to remove."""
     num_nodes = len(raw.labels)
-    ones = np.ones(len(raw.source), np.bool_)
-    pattern = sp.csr_array((ones, (raw.source, raw.target)), shape=(num_nodes, num_nodes))
-    _, component = connected_components(pattern, directed=True, connection="strong")
+    component = components(raw.source, raw.target, num_nodes, strong=True)
     loop = raw.source == raw.target
     inside = (component[raw.source] == component[raw.target]) & ~loop
-    source, target = raw.source[inside].astype(np.int32), raw.target[inside].astype(np.int32)
+    source, target = raw.source[inside].astype(np.int64), raw.target[inside].astype(np.int64)
     if not len(source):
         return np.asarray(loop)
     ahead = _adjacency(source, target, num_nodes)
@@ -158,9 +157,9 @@ def _feedback_edges(raw: EdgeList) -> BoolArray:
 
 
 def _adjacency(source: IntArray, target: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
-    matrix = sp.coo_array((np.ones(len(source), np.int32), (source, target)), shape=(num_nodes, num_nodes))
-    by_row = matrix.tocsr()
-    return by_row.indptr.astype(np.int64), by_row.indices
+    """Where each source's edges start, and their targets."""
+    edges, start = sort_edges(target, source, np.arange(num_nodes, dtype=np.int32))
+    return start, edges[0]
 
 
 @compiled
