@@ -63,6 +63,12 @@ def backward_runs(plan: Plan) -> tuple[Runs, IntArray, IntArray]:
     return runs._replace(node=nodes - 1 - runs.node), start, edge
 
 
+def edges_by_source(plan: Plan) -> tuple[IntArray, IntArray]:
+    """The plan's edges by source, then by target; and where those of each position start."""
+    edge, start = _transpose(plan.source, plan.dag.num_nodes)
+    return edge[::-1], len(edge) - start[::-1]
+
+
 @compiled
 def _transpose(source: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
     """The edges by source from the last to the first, within that by target likewise; and where each source starts."""
