@@ -1,6 +1,17 @@
+import os
+
 import torch
 from hypothesis import settings
+
+if not torch.cuda.is_available():  # Triton's interpreter stands in for a card; it looks when kernels are imported
+    os.environ["TRITON_INTERPRET"] = "1"
 
 settings.register_profile("fourward", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("fourward")
 torch.set_num_threads(1)  # tiny shapes; and a machine that is shared stays quick
+
+
+def pytest_collection_modifyitems(items):
+    """FOURWARD_SHARE=i/n runs every n-th test from the i-th on, for tests in several processes."""
+    share, of = map(int, os.environ.get("FOURWARD_SHARE", "0/1").split("/"))
+    items[:] = items[share::of]

@@ -3,7 +3,7 @@
 A new engine adds a line to the registry and inherits every test here.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,13 @@ from fourward.errors import EngineError
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near
 
-SUBJECTS = {name: lambda dag, name=name, **options: FourWard(dag, engine=name, **options) for name in ENGINES}
+
+def device(subject: str) -> str:
+    """The gpu engine is tested on a card where there is one, and elsewhere in Triton's interpreter."""
+    return "cuda" if subject == "gpu" and torch.cuda.is_available() else "cpu"
+
+
+SUBJECTS = {name: partial(FourWard, engine=name, device=device(name)) for name in ENGINES}
 SUBJECTS |= {cls.__name__: cls for cls in (paper.Masked4Ward, paper.SequentialBaseline, paper.DeepStruct)}
 subjects = pytest.mark.parametrize("subject", SUBJECTS)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -48,7 +54,7 @@ def run(subject: str, dag: Dag, dtype: torch.dtype, batch: int = 3, *, bias: boo
     net = SUBJECTS[subject](dag, bias=bias, seed=1, dtype=dtype, **options)
     net.load_edge_weights(*parameters(dag, bias))
     rng = np.random.default_rng(1)
-    x = torch.tensor(rng.standard_normal((batch, dag.num_inputs)), dtype=torch.float32).to(dtype)
+    x = torch.tensor(rng.standard_normal((batch, dag.num_inputs)), dtype=torch.float32).to(net.passes.device, dtype)
     found = []
     values = []
     for call, width in ((net.forward, dag.num_outputs), (net.activations, dag.num_nodes)):
@@ -56,11 +62,11 @@ def run(subject: str, dag: Dag, dtype: torch.dtype, batch: int = 3, *, bias: boo
         x = x.detach().requires_grad_()
         net.passes.zero_()
         result = call(x)
-        (result * torch.tensor(rng.standard_normal((batch, width)), dtype=dtype)).sum().backward()
+        (result * torch.tensor(rng.standard_normal((batch, width))).to(result)).sum().backward()
         values.append(result.detach())
         x_grad = torch.zeros_like(x) if x.grad is None else x.grad
         found += [x_grad, *gradients(net)]
-    return Result(*values, *found)
+    return Result(*(None if value is None else value.cpu() for value in (*values, *found)))
 
 
 def gradients(net) -> tuple[Tensor, Tensor | None]:
@@ -178,6 +184,7 @@ def test_leading_shapes(subject):
     dag = case("Erdos-Renyi").dag
     net = SUBJECTS[subject](dag, seed=0, dtype=torch.float64)
     x = torch.randn(2, 3, 4, dag.num_inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = x.to(device(subject))
     flat = net(x.reshape(24, -1))
     assert_near(net(x), flat.reshape(2, 3, 4, -1))
     assert_near(net(x[0, 0, 0]), flat[0])
@@ -190,7 +197,8 @@ def test_nan_passes_through(subject):
     dag = Dag.from_edges([("a", "b"), ("c", "d")], outputs=["b", "d"])
     for activation in ACTIVATIONS:
         net = SUBJECTS[subject](dag, activation=activation, seed=0, dtype=torch.float64)
-        out = net(torch.tensor([[float("nan"), 1.0], [2.0, 3.0]], dtype=torch.float64))
+        x = torch.tensor([[float("nan"), 1.0], [2.0, 3.0]], dtype=torch.float64, device=device(subject))
+        out = net(x)
         assert out[0, 0].isnan(), activation
         assert not out[1].isnan().any(), activation
         if subject in ENGINES:  # the paper's masks multiply NaN by 0, which is NaN, within a sample
@@ -203,6 +211,7 @@ def test_gradcheck(subject):
     mixed = {v: name for v, name in zip(dag.neurons.tolist(), ("tanh", "gelu", "sin", "softplus") * 3, strict=False)}
     net = SUBJECTS[subject](dag, activation={"default": "silu", **mixed}, seed=3, dtype=torch.float64)
     x = torch.randn(2, dag.num_inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = x.to(device(subject))
     names, values = zip(*net.named_parameters(), strict=True)
 
     def outputs(x, *values):

@@ -7,97 +7,128 @@ Where a second derivative is asked for, the torch engine computes it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from fourward.engine.base import Dropout, Runner
-from fourward.engine.cpu import launch
-from fourward.engine.cpu.launch import Shape
+from fourward.engine.base import Dropout, Runner, index_tensor
+from fourward.engine.torch_ops import TorchOps
 from fourward.errors import EngineError
+from fourward.plan.plan import Plan
 
 _library = torch.library.Library("fourward", "DEF")
-_library.define(
-    "cpu_forward(Tensor x, Tensor weight, Tensor? bias, Tensor program, int[] shape, Tensor? key, float p, "
-    "bool everything) -> (Tensor, Tensor)"
-)
-_library.define(
-    "cpu_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor kept, Tensor? key, "
-    "float p, bool everything, bool x_wanted, bool biased) -> (Tensor, Tensor, Tensor)"
-)
 
 
-def _forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None, p: float,
-    everything: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    launch.check_layout(program)
-    return launch.forward(x, weight, bias, program, Shape(*shape), key, p, everything)
+class Bridge:
+    """The kernels of one engine as torch operators.
 
+    Args:
+        name: Of the engine; the operators are fourward::NAME_forward and fourward::NAME_backward.
+        module: Where the launches are, imported when they are first needed: `Shape`, `check_layout`, `forward`,
+            `backward`, and `kept_like`, which says what a forward pass keeps.
+        kept: How many tensors a forward pass keeps for the backward pass.
+        devices: Dispatch keys.
+    """
 
-def _backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor, key: Tensor | None,
-    p: float, everything: bool, x_wanted: bool, biased: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return launch.backward(out_grad, weight, program, Shape(*shape), kept, key, p, everything, x_wanted, biased)
+    def __init__(self, name: str, module: str, kept: int, devices: tuple[str, ...]) -> None:
+        self.name, self.module = name, module
+        _library.define(
+            f"{name}_forward(Tensor x, Tensor weight, Tensor? bias, Tensor program, int[] shape, Tensor? key, "
+            f"float p, bool everything) -> (Tensor{', Tensor' * kept})"
+        )
+        _library.define(
+            f"{name}_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor[] kept, Tensor? key, "
+            "float p, bool everything, bool x_wanted, bool biased) -> (Tensor, Tensor, Tensor)"
+        )
+        for device in devices:
+            _library.impl(f"{name}_forward", self._forward, device)
+            _library.impl(f"{name}_backward", self._backward, device)
+        forward, backward = f"fourward::{name}_forward", f"fourward::{name}_backward"
+        torch.library.register_fake(forward, self._fake_forward, lib=_library)
+        torch.library.register_fake(backward, self._fake_backward, lib=_library)
+        torch.library.register_autograd(backward, self._no_second, lib=_library)
+        torch.library.register_autograd(forward, self._operator_backward, setup_context=_setup, lib=_library)
 
+    @cached_property
+    def launch(self) -> Any:
+        """The module of launches."""
+        return importlib.import_module(self.module)
 
-_library.impl("cpu_forward", _forward, "CPU")
-_library.impl("cpu_backward", _backward, "CPU")
+    @property
+    def operator(self) -> Callable[..., tuple[Tensor, ...]]:
+        """The forward operator."""
+        found: Callable[..., tuple[Tensor, ...]] = getattr(torch.ops.fourward, f"{self.name}_forward")
+        return found
 
+    def _forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
+        p: float, everything: bool,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        self.launch.check_layout(program, shape)
+        found: tuple[Tensor, ...] = self.launch.forward(
+            x, weight, bias, program, self.launch.Shape(*shape), key, p, everything
+        )
+        return found
 
-def _fake_forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None, p: float,
-    everything: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    nodes, outputs = shape[0], shape[2]
-    room = launch.padded(x.shape[0], launch.lanes_of(x.dtype))
-    out = x.new_empty(x.shape[0], nodes if everything else outputs)
-    return out, x.new_empty(launch.kept_size(Shape(*shape), room))
+    def _backward(
+        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: list[Tensor],
+        key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        found: tuple[Tensor, Tensor, Tensor] = self.launch.backward(
+            out_grad, weight, program, self.launch.Shape(*shape), kept, key, p, everything, x_wanted, biased
+        )
+        return found
 
+    def _fake_forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
+        p: float, everything: bool,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        known = self.launch.Shape(*shape)
+        out = x.new_empty(x.shape[0], known.nodes if everything else known.outputs)
+        return out, *self.launch.kept_like(x, known)
 
-def _fake_backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor, key: Tensor | None,
-    p: float, everything: bool, x_wanted: bool, biased: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    nodes, inputs, *_ = shape
-    x_grad = out_grad.new_empty(out_grad.shape[0] if x_wanted else 0, inputs)
-    return x_grad, torch.empty_like(weight), out_grad.new_empty(nodes - inputs if biased else 0)
+    def _fake_backward(
+        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: list[Tensor],
+        key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        known = self.launch.Shape(*shape)
+        x_grad = out_grad.new_empty(out_grad.shape[0] if x_wanted else 0, known.inputs)
+        return x_grad, torch.empty_like(weight), weight.new_empty(known.nodes - known.inputs if biased else 0)
 
+    def _operator_backward(self, ctx: Any, out_grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+        if out_grad is None:
+            return (None,) * 8
+        weight, program, key, *kept = ctx.saved_tensors
+        shape, p, everything, biased = ctx.facts
+        x_grad, weight_grad, bias_grad = getattr(torch.ops.fourward, f"{self.name}_backward")(
+            out_grad, weight, program, shape, kept, key, p, everything, ctx.needs_input_grad[0], biased
+        )
+        return x_grad if ctx.needs_input_grad[0] else None, weight_grad, bias_grad if biased else None, *(None,) * 5
 
-torch.library.register_fake("fourward::cpu_forward", _fake_forward, lib=_library)
-torch.library.register_fake("fourward::cpu_backward", _fake_backward, lib=_library)
+    def _no_second(self, ctx: Any, *_: Any) -> Any:
+        raise EngineError(
+            f"second derivatives of a traced network aren't to be had from the {self.name} engine. Ask for them in "
+            "eager mode, or make the network with engine='torch'."
+        )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, weight, bias, program, shape, key, p, everything = inputs
-    ctx.save_for_backward(weight, program, output[1], key)
+    ctx.save_for_backward(weight, program, key, *output[1:])
     ctx.facts = shape, p, everything, bias is not None
     ctx.set_materialize_grads(False)
 
 
-def _operator_backward(ctx: Any, out_grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    if out_grad is None:
-        return (None,) * 8
-    weight, program, kept, key = ctx.saved_tensors
-    shape, p, everything, biased = ctx.facts
-    x_grad, weight_grad, bias_grad = torch.ops.fourward.cpu_backward(
-        out_grad, weight, program, shape, kept, key, p, everything, ctx.needs_input_grad[0], biased
-    )
-    return x_grad if ctx.needs_input_grad[0] else None, weight_grad, bias_grad if biased else None, *(None,) * 5
-
-
-def _no_second(ctx: Any, *_: Any) -> Any:
-    raise EngineError(
-        "second derivatives of a traced network aren't to be had from the cpu engine. Ask for them in eager mode, or "
-        "make the network with engine='torch'."
-    )
-
-
-torch.library.register_autograd("fourward::cpu_backward", _no_second, lib=_library)
-torch.library.register_autograd("fourward::cpu_forward", _operator_backward, setup_context=_setup, lib=_library)
+#: One for each engine with kernels of its own; an exported network finds its operators here.
+BRIDGES = {
+    "cpu": Bridge("cpu", "fourward.engine.cpu.launch", 1, ("CPU",)),
+    "gpu": Bridge("gpu", "fourward.engine.gpu.launch", 2, ("CUDA", "CPU")),  # CPU: Triton's interpreter
+}
 
 
 class Walk(torch.autograd.Function):
@@ -105,49 +136,89 @@ class Walk(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape,
-        dropout: Dropout | None, everything: bool, again: Callable[[], Runner],
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Any,
+        dropout: Dropout | None, everything: bool, runner: BridgedRunner,
     ) -> Tensor:  # fmt: skip
-        """`again` gives the torch engine's runner, for second derivatives."""
+        """`runner` knows the launches, and the torch engine's runner for second derivatives."""
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-        out, kept = launch.forward(x, weight, bias, program, shape, key, p, everything)
-        ctx.save_for_backward(x, weight, bias, program, kept)
-        ctx.facts = shape, dropout, everything, again
-        return out
+        out, *kept = runner.bridge.launch.forward(x, weight, bias, program, shape, key, p, everything)
+        ctx.save_for_backward(x, weight, bias, program, *kept)
+        ctx.facts = shape, dropout, everything, runner
+        return out  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """Gradients of x, weight and bias."""
         (out_grad,) = grads
-        x, weight, bias, program, kept = ctx.saved_tensors
-        shape, dropout, everything, again = ctx.facts
+        x, weight, bias, program, *kept = ctx.saved_tensors
+        shape, dropout, everything, runner = ctx.facts
         wanted = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # a second derivative may be asked for
-            found = _differentiable(again(), (x, weight, bias), wanted, dropout, everything, out_grad)
+            found = _differentiable(runner.again(), (x, weight, bias), wanted, dropout, everything, out_grad)
             return *found, *(None,) * 5
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-        x_grad, weight_grad, bias_grad = launch.backward(
+        x_grad, weight_grad, bias_grad = runner.bridge.launch.backward(
             out_grad, weight, program, shape, kept, key, p, everything, wanted[0], bias is not None
         )
         return x_grad if wanted[0] else None, weight_grad, None if bias is None else bias_grad, *(None,) * 5
-
-
-def walk(
-    x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, dropout: Dropout | None,
-    everything: bool, again: Callable[[], Runner],
-) -> Tensor:  # fmt: skip
-    """The kernels in eager mode; autograd is left out where it has nothing to do."""
-    if torch.is_grad_enabled():
-        return Walk.apply(x, weight, bias, program, shape, dropout, everything, again)  # type: ignore[no-any-return]
-    key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-    return launch.forward(x, weight, bias, program, shape, key, p, everything, again=False)[0]
 
 
 def _differentiable(
     runner: Runner, values: tuple[Any, ...], wanted: tuple[bool, ...], dropout: Any, everything: bool, out_grad: Tensor
 ) -> list[Tensor | None]:
     """First derivatives that can be differentiated again."""
-    out = runner(*values, torch.nn.ModuleList(), dropout, everything)
+    out = runner(*values, nn.ModuleList(), dropout, everything)
     asked = [value for value, want in zip(values, wanted, strict=True) if want]
     found = iter(torch.autograd.grad(out, asked, out_grad, create_graph=True, allow_unused=True))
     return [next(found) if want else None for want in wanted]
+
+
+class BridgedRunner(Runner):
+    """A plan packed for an engine with kernels of its own."""
+
+    def __init__(self, plan: Plan, program: Tensor, shape: Any, bridge: Bridge) -> None:
+        super().__init__()
+        self.plan, self.shape, self.bridge = plan, shape, bridge
+        self.register_buffer("program", program, persistent=False)
+        self.register_buffer("edge", None if plan.edge is None else index_tensor(plan.edge), persistent=False)
+        self._again: list[Runner] = []  # the torch engine's runner, once it is needed; in a list, so no submodule
+
+    def describe(self) -> str:
+        """As the launches tell it."""
+        describe = getattr(self.bridge.launch, "describe", None)
+        return "" if describe is None else str(describe(self.shape))
+
+    def again(self) -> Runner:
+        """The torch engine on the same plan: under torch.func, for forward mode and for second derivatives."""
+        if not self._again:
+            self._again.append(TorchOps().prepare(self.plan))
+        program = self._buffers["program"]
+        assert program is not None
+        return self._again[0].to(program.device)
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        everything: bool,
+    ) -> Tensor:
+        """The kernels: through autograd where it has something to do, as an operator where torch traces."""
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+            return self.again()(x, weight, bias, custom, dropout, everything)  # type: ignore[no-any-return]
+        program, edge = self._buffers["program"], self._buffers["edge"]
+        assert program is not None
+        if edge is not None:
+            weight = weight.index_select(0, edge)
+        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
+            key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+            return self.bridge.operator(x, weight, bias, program, list(self.shape), key, p, everything)[0]
+        if torch.is_grad_enabled():
+            return Walk.apply(x, weight, bias, program, self.shape, dropout, everything, self)  # type: ignore[no-any-return]
+        key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+        out: Tensor = self.bridge.launch.forward(x, weight, bias, program, self.shape, key, p, everything, again=False)[
+            0
+        ]
+        return out

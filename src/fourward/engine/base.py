@@ -34,6 +34,10 @@ class Request:
 class Runner(nn.Module, ABC):
     """A plan made ready for one engine; its index tensors are buffers that no state_dict holds."""
 
+    def describe(self) -> str:
+        """How it goes about this plan, where there is something to say."""
+        return ""
+
     @abstractmethod
     def forward(
         self,
@@ -61,10 +65,15 @@ class Engine(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    mixes: ClassVar[bool] = False  #: takes x in half precision with weights in single, as autocast has it
 
     @abstractmethod
     def supports(self, request: Request) -> str | None:
         """Why this engine can't run the request, or None if it can."""
+
+    def declines(self, request: Request) -> str | None:
+        """Why "auto" should pass it by, though it can run the request."""
+        return None
 
     @abstractmethod
     def prepare(self, plan: Plan) -> Runner:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from fourward.engine.base import Engine, Request
 from fourward.engine.cpu.engine import Cpu
+from fourward.engine.gpu.engine import Gpu
 from fourward.engine.reference import Reference
 from fourward.engine.torch_ops import TorchOps
 from fourward.errors import EngineError
 
 #: Every engine, the one that "auto" likes best first; "auto" never takes the reference.
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Cpu(), TorchOps(), Reference())}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Cpu(), Gpu(), TorchOps(), Reference())}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def choose(name: str, request: Request) -> Choice:
         return Choice(ENGINES[name], f"engine={name!r} was asked for", ())
     rejected: list[tuple[str, str]] = []
     for engine in ENGINES.values():
-        reason = engine.supports(request)
+        reason = engine.supports(request) or engine.declines(request)
         if reason is None:
             choice = Choice(engine, "'auto' takes the first that can run this network", tuple(rejected))
             logging.getLogger("fourward").info("%s", choice.explain())

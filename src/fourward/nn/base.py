@@ -80,6 +80,10 @@ class DagModule(nn.Module):
         """(B, I) -> (B, O), or (B, N) for everything."""
         raise NotImplementedError
 
+    def _mixes(self) -> bool:
+        """Whether activations may be kept in another type than the weights."""
+        return False
+
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:
         """Dtype and device of the parameters."""
         raise NotImplementedError
@@ -92,9 +96,10 @@ class DagModule(nn.Module):
             self._check(x, dtype, device, autocast)
         flat = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         if autocast:  # sums in the weights' type, the result in autocast's
+            half = torch.get_autocast_dtype(x.device.type)
             with torch.autocast(x.device.type, enabled=False):
-                result = self._compute(flat.to(dtype), self._draw(), everything)
-            result = result.to(torch.get_autocast_dtype(x.device.type))
+                result = self._compute(flat.to(half if self._mixes() else dtype), self._draw(), everything)
+            result = result.to(half)
         else:
             result = self._compute(flat, self._draw(), everything)
         return result if x.dim() == 2 else result.reshape(*x.shape[:-1], result.shape[-1])

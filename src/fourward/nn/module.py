@@ -104,6 +104,9 @@ class FourWard(DagModule):
         result: Tensor = runner.forward(x, weight, bias, custom, dropout, everything)
         return result
 
+    def _mixes(self) -> bool:
+        return self.choice.engine.mixes
+
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:
         weight = self._parameters["weight"]
         assert weight is not None
@@ -115,8 +118,8 @@ class FourWard(DagModule):
         return self.choice.engine.name
 
     def explain(self) -> str:
-        """Which engine runs, and why that one."""
-        return self.choice.explain()
+        """Which engine runs, why that one, and how it goes about this graph."""
+        return "\n".join(line for line in (self.choice.explain(), self.runner.describe()) if line)
 
     def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
         """Copy weights (E,) and, if the network has them, biases (N-I,) into the parameters."""

@@ -81,7 +81,7 @@ def _pack(fields: tuple[IntArray, ...]) -> IntArray:
     return packed
 
 
-def check_layout(program: Tensor) -> None:
+def check_layout(program: Tensor, shape: list[int]) -> None:
     """Refuse a program that another version of fourward packed."""
     if int(program[-1]) != LAYOUT:
         raise EngineError(
@@ -135,6 +135,11 @@ def kept_size(shape: Shape, room: int) -> int:
     return (shape.nodes + shape.rows) * room + 1
 
 
+def kept_like(x: Tensor, shape: Shape) -> tuple[Tensor]:
+    """What a forward pass keeps, as torch sees it while tracing."""
+    return (x.new_empty(kept_size(shape, padded(x.shape[0], lanes_of(x.dtype)))),)
+
+
 def _workers_cell(kept: Tensor) -> Any:
     """The last number of what is kept; torch may have another number of threads by the time of the backward pass."""
     kind = ctypes.c_float if kept.dtype == torch.float32 else ctypes.c_double
@@ -176,11 +181,11 @@ def forward(
 
 
 def backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept_: list[Tensor], key: Tensor | None, p: float,
     everything: bool, x_wanted: bool, biased: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
-    out_grad, weight = _plain(out_grad), _plain(weight)
+    (kept,), out_grad, weight = kept_, _plain(out_grad), _plain(weight)
     batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_of(out_grad.dtype)
     workers, room = _workers(shape, batch), padded(batch, lanes)
     _, table, jobs = slices(batch, lanes, int(_workers_cell(kept).value))  # as the forward pass cut it
