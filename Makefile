@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types check bench-cpu clean
+.PHONY: demo test lint types check test-gpu bench-cpu bench-gpu clean
 
 demo: .venv/ready
 	$(BIN)/python -m fourward.demo
@@ -19,8 +19,17 @@ types: .venv/ready
 check: .venv/ready
 	$(BIN)/python -m pytest -q
 
+# On a card: the contract suite and the large cases, compiled, then the memory checker.
+test-gpu: .venv/ready
+	$(BIN)/python tools/test_gpu.py
+
 bench-cpu: .venv/ready
 	$(BIN)/python -m benchmarks.cpu
+
+# On a card. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, networkx and
+# numba; ten minutes.
+bench-gpu: .venv/ready
+	$(BIN)/python -m benchmarks.gpu
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

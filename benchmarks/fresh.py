@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own: `python -m benchmarks.fresh building|a_million_nodes`. Prints JSON."""
+"""Measurements that need a process of their own: `python -m benchmarks.fresh building`, for example. Prints JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def building() -> dict[str, Any]:
     build(_complete(8), 8)  # compiles
     dense = build(_complete(1024), 1024)
     before = _peak()
-    large = build(_random(10**6, 10**7), 10**6)
+    large = build(random_edges(10**6, 10**7), 10**6)
     return {"complete 1024": dense, "10^6 nodes, 10^7 edges": large, "peak_gib": _peak(), "peak_gib_before": before}
 
 
@@ -48,7 +49,7 @@ def a_million_nodes() -> dict[str, Any]:
     from benchmarks.rivals import training_step
     from fourward import Dag, FourWard
 
-    dag = Dag.from_edges(_random(10**6, 10**7), nodes=10**6)
+    dag = Dag.from_edges(random_edges(10**6, 10**7), nodes=10**6)
     net = FourWard(dag, seed=0)
     step = training_step(net, torch.ones(32, dag.num_inputs))
     before = _peak()
@@ -85,28 +86,32 @@ def overhead() -> dict[str, Any]:
     return {name: 1e6 * seconds for name, seconds in times.items()}
 
 
-def first_use() -> dict[str, Any]:
+def first_use(device: str = "cpu") -> dict[str, Any]:
     """Seconds of the first forward and backward pass in this process, imports included."""
     start = time.perf_counter()
     import torch
 
+    torch.ones(1, device=device).cpu()  # a card takes its time to be ready for anyone
     imported = time.perf_counter()
     from fourward import FourWard, generate
 
-    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
-    net(torch.ones(32, net.dag.num_inputs)).sum().backward()
+    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0, device=device)
+    net(torch.ones(32, net.dag.num_inputs, device=device)).sum().backward()
+    assert net.weight.grad is not None
+    net.weight.grad.cpu()  # waits for the device
     return {"torch": imported - start, "fourward": time.perf_counter() - imported}
 
 
-def first_uses() -> dict[str, Any]:
-    """The same with an empty cache, and again with what that left behind."""
+def first_uses(device: str = "cpu") -> dict[str, Any]:
+    """The same with an empty cache of the device's kernels, and again with what that left behind."""
     found = {}
+    cache = "TRITON_CACHE_DIR" if device == "cuda" else "NUMBA_CACHE_DIR"
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first process", "later process"):
-            environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-            command = [sys.executable, "-m", "benchmarks.fresh", "first_use"]
+            command = [sys.executable, "-m", "benchmarks.fresh", "first_use", device]
+            environment = {**os.environ, cache: folder}
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-            found[name] = json.loads(done.stdout)
+            found[name] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -114,8 +119,9 @@ def _complete(n: int) -> np.ndarray[Any, Any]:
     return np.stack(np.triu_indices(n, 1), -1)
 
 
-def _random(nodes: int, edges: int) -> np.ndarray[Any, Any]:
+def random_edges(nodes: int, edges: int) -> np.ndarray[Any, Any]:
     """Distinct random pairs along a random order."""
+    assert edges <= nodes * (nodes - 1) // 2, "more edges than pairs"
     rng = np.random.default_rng(0)
     keys = np.empty(0, np.int64)
     while len(keys) < edges:
@@ -133,6 +139,11 @@ def _peak() -> float:
 
 
 if __name__ == "__main__":
-    measurements = {"building": building, "a_million_nodes": a_million_nodes, "first_use": first_use}
-    measurements |= {"first_uses": first_uses, "overhead": overhead}
-    print(json.dumps(measurements[sys.argv[1]]()))
+    measurements: dict[str, Callable[..., dict[str, Any]]] = {
+        "building": building,
+        "a_million_nodes": a_million_nodes,
+        "first_use": first_use,
+        "first_uses": first_uses,
+        "overhead": overhead,
+    }
+    print(json.dumps(measurements[sys.argv[1]](*sys.argv[2:])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import RESULTS, geometric_mean
@@ -10,6 +11,7 @@ from fourward._files import replacing
 from fourward.errors import require
 
 Cells = list[dict[str, Any]]
+Kinds = tuple[tuple[str, str, str, str, float, list[float]], ...]
 NAMES = {
     "fourward": "fourward",
     "masked": "paper's method",
@@ -29,7 +31,7 @@ def write_cpu_report(data: dict[str, Any]) -> None:
         [
             "# CPU benchmark",
             "",
-            f"{_facts(data['facts'])} Written by `make bench-cpu`: all rivals in one process, taking turns; of two "
+            f"{facts_text(data['facts'])} Written by `make bench-cpu`: all rivals in one process, taking turns; of two "
             "passes over the grid, minutes apart, each rival's best median.",
             "",
             "![ratios over the grid](cpu.png)",
@@ -42,11 +44,11 @@ def write_cpu_report(data: dict[str, Any]) -> None:
             "",
             "## The paper's grid: forward, milliseconds",
             "",
-            *_table(grid, "forward", _grid_name),
+            *_table(grid, "forward", grid_name),
             "",
             "## The paper's grid: training step with Adam, milliseconds",
             "",
-            *_table(grid, "train", _grid_name),
+            *_table(grid, "train", grid_name),
             "",
             "Empty: cut off (deepstruct has a parameter for each pair of layers, here more than 4,000). The MLP has "
             "four equal layers and as many weights.",
@@ -71,10 +73,16 @@ def write_cpu_report(data: dict[str, Any]) -> None:
     )
     with replacing(RESULTS / "cpu.md") as temporary:
         temporary.write_text(text)
-    _plot(grid)
+    kinds: Kinds = (
+        ("forward", "masked", "fourward", "forward: gain over the paper's method", 40, [10, 20, 40, 60, 100, 200]),
+        ("train", "fourward", "mlp", "training step: time over the MLP's", 1, [0.4, 0.5, 0.7, 1, 1.4, 2]),
+    )
+    require("matplotlib", "plot")
+    plot_grid(grid, kinds, RESULTS / "cpu.png")
 
 
-def _facts(facts: dict[str, Any]) -> str:
+def facts_text(facts: dict[str, Any]) -> str:
+    """The machine, the versions and the commit, in one sentence."""
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     return (
         f"{facts['date']}; {facts['processor']}, {facts['threads']} threads on {facts['cores']} cores, "
@@ -135,7 +143,8 @@ def _goals(data: dict[str, Any]) -> list[str]:
     return ["| | goal | measured |", "|---|---|---|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)]
 
 
-def _grid_name(cell: dict[str, Any]) -> str:
+def grid_name(cell: dict[str, Any]) -> str:
+    """Of a cell of the paper's grid."""
     return f"N={cell['n']}, p={cell['p']}, B={cell['batch']}"
 
 
@@ -190,24 +199,20 @@ def _growth(cells: Cells) -> str:
     )
 
 
-def _plot(grid: Cells) -> None:
-    require("matplotlib", "plot")
+def plot_grid(grid: Cells, kinds: Kinds, path: Path) -> None:
+    """A panel of ratios over the grid for each kind: what is timed, above, below, title, goal, ticks."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 2)
-    kinds: tuple[tuple[str, str, str, str, float, list[float]], ...] = (
-        ("forward", "masked", "fourward", "forward: gain over the paper's method", 40, [10, 20, 40, 60, 100, 200]),
-        ("train", "fourward", "mlp", "training step: time over the MLP's", 1, [0.4, 0.5, 0.7, 1, 1.4, 2]),
-    )
+    panels = figure.subplots(1, len(kinds))
     for axes, (kind, above, below, title, goal, ticks) in zip(panels, kinds, strict=True):
         for p, marker in zip(sorted({cell["p"] for cell in grid}), "osD^v", strict=False):
             for batch, colour in zip(
                 sorted({cell["batch"] for cell in grid}), ("#4477aa", "#ee6677", "#228833"), strict=False
             ):
-                cells = [c for c in grid if c["p"] == p and c["batch"] == batch]
+                cells = [c for c in grid if c["p"] == p and c["batch"] == batch and {above, below} <= c[kind].keys()]
                 values = ratios(cells, kind, above, below)
                 axes.plot(
                     [c["n"] for c in cells],
@@ -223,6 +228,6 @@ def _plot(grid: Cells) -> None:
         axes.set_xticks([64, 128, 256, 512, 1024], labels=["64", "128", "256", "512", "1024"], minor=False)
         axes.set_yticks(ticks, labels=[f"{tick:g}x" for tick in ticks], minor=False)
         axes.minorticks_off()
-    panels[1].legend(fontsize=6, ncols=3)
-    with replacing(RESULTS / "cpu.png") as temporary:
+    panels[-1].legend(fontsize=6, ncols=3)
+    with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +16,18 @@ from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
 
 
-def mlp(num_weights: int) -> tuple[nn.Module, int]:
+def mlp(num_weights: int, device: str = "cpu") -> tuple[nn.Module, int]:
     """An MLP of four equal layers with as many weights, and its width."""
     width = max(1, round((num_weights / 4) ** 0.5))
     layers: list[nn.Module] = []
     for _ in range(4):
-        layers += [nn.Linear(width, width), nn.ReLU()]
+        layers += [nn.Linear(width, width, device=device), nn.ReLU()]
     return nn.Sequential(*layers[:-1]), width
 
 
 def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
     """A forward pass a level at a time through torch's sparse CSR product; torch gives such weights no gradient."""
-    plan = net.plan
+    plan, device = net.plan, net.weight.device
     weight = net.weight.detach() if plan.edge is None else net.weight.detach()[torch.from_numpy(plan.edge.copy())]
     assert net.bias is not None
     bias = net.bias.detach()[torch.from_numpy(plan.neuron.astype(np.int64))].unsqueeze(1)
@@ -36,11 +37,11 @@ def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
         warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR support beta
         for start, stop in pairwise(plan.level_start.tolist()):
             first, last = int(plan.edge_start[start]), int(plan.edge_start[stop])
-            rows = torch.from_numpy(plan.edge_start[start : stop + 1] - first)
-            columns = torch.from_numpy(plan.source[first:last].astype(np.int64))
+            rows = torch.from_numpy(plan.edge_start[start : stop + 1] - first).to(device)
+            columns = torch.from_numpy(plan.source[first:last].astype(np.int64)).to(device)
             level = torch.sparse_csr_tensor(rows, columns, weight[first:last], size=(stop - start, start))
             steps.append((start, stop, level, bias[start - inputs : stop - inputs]))
-    outputs = torch.from_numpy(plan.outputs.astype(np.int64))
+    outputs = torch.from_numpy(plan.outputs.astype(np.int64)).to(device)
 
     def forward(x: Tensor) -> Tensor:
         a = x.new_empty(plan.dag.num_nodes, len(x))
@@ -52,13 +53,14 @@ def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def triangular_solves(dag: Dag, batch: int) -> dict[str, Callable[[], Tensor]]:
+def triangular_solves(dag: Dag, batch: int, device: str = "cpu") -> dict[str, Callable[[], Tensor]]:
     """BLAS's linear triangular solve with a matrix of the same pattern, the right-hand sides stored either way."""
     matrix = torch.eye(dag.num_nodes)
     position = dag.position.astype(np.int64)
     rows, columns = torch.from_numpy(position[dag.target]), torch.from_numpy(position[dag.source])
     matrix[rows, columns] = torch.randn(dag.num_edges, generator=torch.Generator().manual_seed(0)) * 0.01
     right = torch.randn(dag.num_nodes, batch, generator=torch.Generator().manual_seed(1))
+    matrix, right = matrix.to(device), right.to(device)
     sides = {"solve, by rows": right, "solve, by columns": right.t().contiguous().t()}
     return {name: partial(_solve, matrix, side) for name, side in sides.items()}
 
@@ -68,12 +70,12 @@ def _solve(matrix: Tensor, right: Tensor) -> Tensor:
     return solution
 
 
-def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
-    """Forward, backward and Adam, with steps too small to change anything.
+def training_step(model: nn.Module, x: Tensor, **options: Any) -> Callable[[], None]:
+    """Forward, backward and Adam (with its `options`), with steps too small to change anything.
 
     Thousands of real steps towards zero would end in denormal numbers, which are slow, sooner for some than for others.
     """
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-12)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-12, **options)
 
     def step() -> None:
         optimiser.zero_grad()

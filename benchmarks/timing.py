@@ -10,13 +10,15 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fourward import __version__
 from fourward._files import replacing
 
 RESULTS = Path(__file__).parent / "results"
@@ -73,9 +75,6 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 def facts() -> dict[str, Any]:
     """The machine, the versions and the commit that results belong to."""
-    packages = ("fourward", "torch", "numpy", "numba", "scipy", "rustworkx")
-    commit = _output("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
-    changed = _output("git", "-C", str(Path(__file__).parent), "status", "--porcelain", "--", "../src", ".")
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": _processor(),
@@ -84,15 +83,14 @@ def facts() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in packages},
-        "commit": commit
-        + (" with changes" if [line for line in changed.splitlines() if "results" not in line] else ""),
+        "versions": {"fourward": __version__} | _versions("torch", "triton", "numpy", "numba", "scipy", "rustworkx"),
+        "commit": _commit(),
     }
 
 
-def store(name: str, data: Mapping[str, Any]) -> Path:
+def store(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     """Write results as JSON, all or nothing."""
-    path = RESULTS / f"{name}.json"
+    path = folder / f"{name}.json"
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n")
     return path
@@ -113,6 +111,27 @@ def _processor() -> str:
     return f"{model}{' (AVX-512)' if wide else ''}"
 
 
-def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _commit() -> str:
+    here = "git", "-C", str(Path(__file__).parent)
+    commit = output_of(*here, "rev-parse", "HEAD")
+    changed = output_of(*here, "status", "--porcelain", "--", "../src", ".").splitlines()
+    own = [line for line in changed if "results" not in line]
+    return f"{commit} with changes" if own and commit != "unknown" else commit
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    """Of the packages that are installed."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def output_of(*command: str) -> str:
+    """What a command prints, or "unknown" where it fails or isn't there."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
     return done.stdout.strip() if done.returncode == 0 else "unknown"

@@ -1,0 +1,213 @@
+"""The GPU benchmark: `make bench-gpu`, or `python -m benchmarks.gpu [--quick]`.
+
+All rivals and ours in one process, taking turns, CUDA events, medians. Writes gpu.json after every cell, and gpu.md.
+A second run of the same commit goes on where the first one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.cpu import BATCHES, DENSITIES, SIZES
+from benchmarks.gpu_cells import Settings, measure, measure_large
+from benchmarks.gpu_host import card_facts, copy_bandwidth, first_use, host_overhead
+from benchmarks.gpu_report import goals, plot_gpu, report_text
+from benchmarks.timing import RESULTS, store
+from fourward import connectomes, generate
+from fourward._files import replacing
+
+FULL = {"sizes": SIZES, "densities": DENSITIES, "batches": BATCHES, "edges": (10**5, 10**6, 10**7), "rounds": 11}
+QUICK = {"sizes": (64, 256), "densities": (0.2, 1.0), "batches": (32, 512), "edges": (10**5,), "rounds": 3}
+DEGREES, LARGE_BATCH = (10, 100), 128
+PARTS = ("worm", "grid", "large", "host")
+OURS = ("fourward", "fourward graph")
+
+
+class Run:
+    """Results as they come in: what a run before this one left, what is new, what went wrong."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self.chosen = chosen
+        self.settings = Settings(chosen.device, chosen.rounds, chosen.cell_seconds)
+        self.name = "gpu-quick" if chosen.quick else "gpu" if chosen.device == "cuda" else "gpu-smoke"
+        self.begun = time.perf_counter()
+        self.data: dict[str, Any] = {"facts": card_facts(self.settings, chosen.commit)}
+        if not chosen.fresh:
+            self.data |= self._before()
+        self.data["failures"] = []
+        self.data["facts"]["copy_bandwidth"] = copy_bandwidth(self.settings)
+
+    def _before(self) -> dict[str, Any]:
+        """Stored results, if they are of this very commit and card."""
+        path = self.chosen.out / f"{self.name}.json"
+        if not path.exists():
+            return {}
+        data: dict[str, Any] = json.loads(path.read_text())
+        now, then = self.data["facts"], data["facts"]
+        same = all(now[key] == then.get(key) for key in ("commit", "card", "driver", "versions"))
+        if not same or now["commit"] == "unknown" or now["commit"].endswith("with changes"):
+            return {}
+        print(f"going on from {path.name}", flush=True)
+        return data
+
+    def has(self, part: str, **what: Any) -> bool:
+        """Whether a cell is there already."""
+        return any(what.items() <= _plain(cell).items() for cell in self.data.get(part, []))
+
+    def add(self, part: str, cells: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        """Measure cells and store each; what fails is written down, and the run goes on unless the device is lost."""
+        try:
+            for cell in cells():
+                self.data.setdefault(part, []).append(cell)
+                print(line(part, cell), flush=True)
+                self.save()
+        except Exception as error:  # whatever it is, one cell doesn't take the others with it
+            self.fail(part, error)
+        gc.collect()
+        gc.freeze()  # what is left now stays: the many collections to come needn't walk it
+
+    def put(self, name: str, find: Callable[[Settings], Any]) -> None:
+        """Measure one thing and store it under its name."""
+        if name not in self.data:
+            try:
+                self.data[name] = find(self.settings)
+                print(name, self.data[name], flush=True)
+            except Exception as error:  # as above
+                self.fail(name, error)
+            self.save()
+
+    def fail(self, where: str, error: Exception) -> None:
+        """Write down what went wrong; raise if the device can't go on."""
+        said = getattr(error, "stderr", None) or str(error)  # of a process that failed, its own last words
+        self.data["failures"].append(f"{where}: {type(error).__name__}: {said.strip()[-400:]}")
+        print(self.data["failures"][-1], file=sys.stderr, flush=True)
+        self.save()
+        self.settings.clock.settle()
+
+    def save(self) -> None:
+        """All that is known, as JSON and as a report."""
+        store(self.name, self.data, self.chosen.out)
+        with replacing(self.chosen.out / f"{self.name}.md") as temporary:
+            temporary.write_text(report_text(self.data))
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return bool(time.perf_counter() - self.begun > self.chosen.seconds)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run everything, or a part of it; 2 means no card, 1 that something of ours failed."""
+    chosen = options().parse_args(words)
+    for name, value in (QUICK if chosen.quick else FULL).items():
+        if getattr(chosen, name) is None:
+            setattr(chosen, name, value)
+    if chosen.device == "cuda" and not torch.cuda.is_available():
+        print("python -m benchmarks.gpu needs a CUDA device, and torch sees none here.", file=sys.stderr)
+        return 2
+    run = Run(chosen)
+    parts = {"worm": run_worm, "grid": run_grid, "large": run_large, "host": run_host}
+    for part in PARTS:
+        if chosen.part in (part, "all") and not run.over:
+            parts[part](run)
+    if run.over:
+        print(f"stopped after {chosen.seconds:.0f} s; the same command goes on from there", flush=True)
+    run.save()
+    plot_gpu(run.data, chosen.out / f"{run.name}.png")
+    print("\n".join(goals(run.data)))
+    return 1 if failures(run.data) else 0
+
+
+def run_worm(run: Run) -> None:
+    """C. elegans."""
+    what = {"graph": "c-elegans"}
+    batches = [batch for batch in run.chosen.batches if not run.has("worm", batch=batch)]
+    if batches:
+        run.add("worm", lambda: measure(connectomes.load("c-elegans").dag, what, batches, run.settings))
+
+
+def run_grid(run: Run) -> None:
+    """The paper's grid."""
+    for n in run.chosen.sizes:
+        for p in run.chosen.densities:
+            batches = [batch for batch in run.chosen.batches if not run.has("grid", n=n, p=p, batch=batch)]
+            if batches and not run.over:
+                run.add("grid", partial(_grid_cells, n, p, batches, run.settings))
+
+
+def run_large(run: Run) -> None:
+    """Large sparse graphs."""
+    for edges in run.chosen.edges:
+        for degree in DEGREES:
+            if not run.over and not run.has("large", wanted=edges, degree=degree):
+                run.add("large", partial(_large_cells, edges, degree, run.settings))
+
+
+def run_host(run: Run) -> None:
+    """Host overhead and first use."""
+    run.put("overhead", host_overhead)
+    run.put("first_uses", first_use)
+
+
+def failures(data: dict[str, Any]) -> list[str]:
+    """What went wrong with ours, or stopped a cell."""
+    cells = [cell for part in PARTS for cell in data.get(part, [])]
+    reasons = [cell["missing"][kind].get(name) for cell in cells for kind in ("forward", "train") for name in OURS]
+    return [*data["failures"], *(reason for reason in reasons if reason is not None)]
+
+
+def line(part: str, cell: dict[str, Any]) -> str:
+    """A cell in one line."""
+    what = f"{part} N={cell['nodes']} E={cell['edges']} H={cell['height']} B={cell['batch']} {cell['engine']}"
+    times = [
+        f"{kind}: " + ", ".join(f"{name} {1e6 * seconds:.3g}" for name, seconds in cell[kind].items())
+        for kind in ("forward", "train")
+    ]
+    missing = [f"{name} {why}" for kind in cell["missing"].values() for name, why in kind.items()]
+    return " | ".join([what, *times, *missing])
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="two sizes, densities and batches, to see that it works: gpu-quick.*")
+    add("--part", choices=(*PARTS, "all"), default="all")
+    add("--out", type=Path, default=RESULTS, help="folder of the results")
+    add("--sizes", type=int, nargs="+")
+    add("--densities", type=float, nargs="+")
+    add("--batches", type=int, nargs="+")
+    add("--edges", type=int, nargs="+", help="of the large graphs")
+    add("--rounds", type=int, help="turns of each contestant at a cell")
+    add("--cell-seconds", type=float, default=2.0, help="for all turns of a contestant at a cell, else it is cut off")
+    add("--seconds", type=float, default=480.0, help="after which no new graph is begun")
+    add("--fresh", action="store_true", help="don't go on from stored results")
+    add("--commit", help="that results belong to, where there is no git to ask")
+    add("--device", default="cuda", help=argparse.SUPPRESS)  # "cpu": a rehearsal with the engines there are
+    return parser
+
+
+def _plain(cell: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in cell.items() if not isinstance(value, dict)}
+
+
+def _grid_cells(n: int, p: float, batches: list[int], settings: Settings) -> Iterable[dict[str, Any]]:
+    return measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches, settings)
+
+
+def _large_cells(edges: int, degree: int, settings: Settings) -> Iterable[dict[str, Any]]:
+    yield measure_large(edges, degree, LARGE_BATCH, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The card, its bandwidth, and what the host adds: overhead of a call, first use."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks import rivals
+from benchmarks.contest import as_is, contest
+from benchmarks.fresh import first_uses
+from benchmarks.gpu_cells import Settings
+from benchmarks.timing import facts, output_of
+from fourward import FourWard, generate
+
+
+def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:
+    """What results belong to: the machine, the card, its driver, the versions, the commit."""
+    found = facts() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
+    if commit is not None:
+        found["commit"] = commit
+    if settings.device != "cuda":
+        return found | {"card": "none", "driver": "none", "cuda": "none"}
+    properties = torch.cuda.get_device_properties(0)
+    asked = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return found | {
+        "card": properties.name,
+        "card_gib": round(properties.total_memory / 2**30, 1),
+        "multiprocessors": properties.multi_processor_count,
+        "driver": asked.splitlines()[0] if asked else "unknown",
+        "cuda": torch.version.cuda,
+    }
+
+
+def copy_bandwidth(settings: Settings) -> float:
+    """Bytes a second that a large copy on the device reads and writes."""
+    size = 2**28 if settings.device == "cuda" else 2**22
+    source = torch.ones(size, device=settings.device)
+    target = torch.empty_like(source)
+    outcome = contest({"copy": as_is(partial(target.copy_, source))}, settings.clock, always=("copy",))
+    return 2 * 4 * size / outcome.times["copy"]
+
+
+def host_overhead(settings: Settings) -> dict[str, float]:
+    """Microseconds that the host is busy with one call at N=64, p=0.2, B=32, while the device isn't waited for."""
+    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0, device=settings.device)
+    mlp, width = rivals.mlp(net.dag.num_edges, settings.device)
+    x, x_mlp = settings.random(32, net.dag.num_inputs), settings.random(32, width)
+    with torch.no_grad():
+        calls: dict[str, Callable[[], object]] = {"pass": partial(net, x), "MLP pass": partial(mlp, x_mlp)}
+        if settings.device == "cuda":
+            from benchmarks.bare_launch import bare_launch  # inside: Triton isn't needed without a card
+
+            calls["bare launch"] = bare_launch(settings.device)
+        found = {name: _host_time(call, settings) for name, call in calls.items()}
+    found["training step"] = _host_time(rivals.training_step(net, x, fused=True), settings)
+    found["MLP training step"] = _host_time(rivals.training_step(mlp, x_mlp, fused=True), settings)
+    return {name: 1e6 * seconds for name, seconds in found.items()}
+
+
+def first_use(settings: Settings) -> dict[str, Any]:
+    """Seconds until a first forward and backward pass is done, with an empty kernel cache, and with a warm one."""
+    return first_uses(settings.device)
+
+
+def _host_time(call: Callable[[], object], settings: Settings, calls: int = 50, rounds: int = 21) -> float:
+    """Median seconds in which the host has sent off a call; few enough at a time that no queue is full."""
+    found = []
+    for _ in range(rounds):
+        settings.clock.settle()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        found.append((time.perf_counter() - start) / calls)
+    settings.clock.settle()
+    return statistics.median(found)

@@ -1,0 +1,186 @@
+"""The GPU benchmark rehearsed on the CPU: that it measures, cuts off, goes on and reports; no time is asserted."""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from benchmarks import contest as contests
+from benchmarks import gpu, gpu_cells
+from benchmarks.contest import HostClock, as_is, contest
+from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
+
+TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
+TINY += ["--edges", "300", "--cell-seconds", "5"]
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Bursts of one call, so that a rehearsal takes no time."""
+    monkeypatch.setattr(contests, "BURST", 0.0)
+    monkeypatch.setattr(gpu, "DEGREES", (3, 10))
+    monkeypatch.setattr(gpu, "plot_gpu", lambda data, path: None)
+    gc.freeze()  # as the benchmark itself does after each graph
+    yield
+    gc.unfreeze()
+
+
+def rehearse(folder, *words):
+    code = gpu.main([*TINY, "--out", str(folder), *words])
+    return code, json.loads((folder / "gpu-smoke.json").read_text()), (folder / "gpu-smoke.md").read_text()
+
+
+def test_a_rehearsal_measures_and_reports(tmp_path, small_steps, capsys):
+    for part in ("grid", "worm", "large"):
+        code, data, text = rehearse(tmp_path / part, "--part", part)
+        assert code == 0, data["failures"]
+        cells = {"grid": 8, "worm": 2, "large": 2}[part]
+        assert len(data[part]) == cells
+        for cell in data[part]:
+            assert {"fourward", "mlp"} <= cell["forward"].keys() & cell["train"].keys()
+            assert cell["errors"]["fourward"] < 1e-4
+        assert text.startswith("# GPU benchmark")
+        assert text.count("\n| N=") + text.count("\n| B=") == (3 if part == "large" else 2) * cells
+    assert "training step against the eager MLP's" in capsys.readouterr().out
+
+
+def test_what_is_too_slow_shows_as_cut_off(tmp_path, small_steps, monkeypatch):
+    monkeypatch.setattr(gpu_cells, "MOST_PAIRS", 3)
+    code, data, text = rehearse(tmp_path, "--part", "grid", "--cell-seconds", "0")
+    assert code == 0
+    missing = data["grid"][0]["missing"]
+    assert missing["forward"]["deepstruct"].startswith("cut off: ")
+    assert missing["forward"]["sequential"].startswith("cut off: a call takes")
+    assert missing["train"].keys() == {"mlp"}
+    assert {"fourward", "masked"} <= data["grid"][0]["forward"].keys()
+    row = next(line for line in text.splitlines() if line.startswith("| N=9, p=0.5, B=2 |"))
+    assert row.count("cut off") == 4
+    assert "deepstruct, cut off in 8 of 8 cells" in text
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, small_steps, monkeypatch):
+    assert rehearse(tmp_path, "--part", "grid", "--commit", "one", "--sizes", "9")[0] == 0
+    measured = []
+    original = gpu.measure
+    monkeypatch.setattr(gpu, "measure", lambda dag, what, *rest: measured.append(what) or original(dag, what, *rest))
+    _, data, _ = rehearse(tmp_path, "--part", "grid", "--commit", "one")
+    assert {what["n"] for what in measured} == {14}
+    assert len(data["grid"]) == 8
+    assert len(rehearse(tmp_path, "--part", "grid", "--commit", "two", "--sizes", "9")[1]["grid"]) == 4
+    assert len(rehearse(tmp_path, "--part", "grid", "--commit", "two", "--sizes", "9", "--fresh")[1]["grid"]) == 4
+
+
+def test_a_run_stops_when_its_time_is_up(tmp_path, small_steps, capsys):
+    code, data, _ = rehearse(tmp_path, "--seconds", "0")
+    assert code == 0
+    assert "grid" not in data
+    assert "the same command goes on" in capsys.readouterr().out
+
+
+def test_a_cell_that_breaks_leaves_the_others(tmp_path, small_steps, monkeypatch, capsys):
+    original = gpu.measure
+
+    def breaks(dag, what, *rest):
+        if what["n"] == 9:
+            raise RuntimeError("no luck")
+        return original(dag, what, *rest)
+
+    monkeypatch.setattr(gpu, "measure", breaks)
+    code, data, text = rehearse(tmp_path, "--part", "grid")
+    assert code == 1
+    assert len(data["grid"]) == 4
+    assert "grid: RuntimeError: no luck" in text
+    assert "no luck" in capsys.readouterr().err
+
+
+def test_without_a_card_it_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main(["--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_contest_times_the_right_and_names_the_rest():
+    right, wrong = torch.ones(3), torch.tensor([1.0, 1.0, float("nan")])
+
+    def broken():
+        raise RuntimeError("can't\nbe made")
+
+    makers = {"right": as_is(lambda: right), "wrong": as_is(lambda: wrong), "broken": broken}
+    makers |= {"slow": as_is(lambda: time.sleep(0.02)), "needed": as_is(lambda: time.sleep(0.02))}
+    wants = {"right": right, "wrong": right}
+    outcome = contest(makers, HostClock(), wants=wants, rounds=3, limit=0.03, always=("needed",))
+    assert outcome.times.keys() == {"right", "needed"}
+    assert outcome.missing["wrong"] == "failed: ValueError: wrong result, relative error inf"
+    assert outcome.missing["broken"] == "failed: RuntimeError: can't"
+    assert outcome.missing["slow"].startswith("cut off: a call takes 0.02")
+    assert outcome.errors == {"right": 0.0, "wrong": float("inf")}
+
+
+def cell(ours, graph, **others):
+    forward = {"fourward": ours, "fourward graph": graph, "masked": 1e-2, "masked graph": 1e-3, "mlp": 1e-4, **others}
+    train = {"fourward": 2e-3, "mlp": 1e-3}
+    missing = {"forward": {"sequential": "cut off: a call takes 9 s"}, "train": {}}
+    what = {"n": 64, "p": 1.0, "batch": 32, "nodes": 64, "edges": 2016, "height": 64, "engine": "gpu"}
+    return {**what, "forward": forward, "train": train, "missing": missing, "errors": {"fourward": 1e-7}}
+
+
+FACTS = {"card": "a card", "driver": "1", "cuda": "12", "matmul": "highest", "copy_bandwidth": 1e12, "date": "today"}
+FACTS |= {"processor": "one", "threads": 1, "cores": 1, "memory_gib": 1, "system": "a system", "python": "3"}
+FACTS |= {"versions": {"torch": "2", "triton": "3"}, "commit": "none"}
+
+
+def test_losing_cases_are_in_the_same_table_and_marked():
+    won = cell(4e-5, 1e-5, **{"solve, by rows": 6e-5, "solve, by columns": 7e-5})
+    lost = cell(2e-4, 3e-5, **{"solve, by rows": 1e-4, "solve, by columns": 7e-5})
+    data = {"facts": FACTS, "grid": [won, lost], "failures": []}
+    table = "\n".join(goals(data))
+    assert "| 100x | 111.8x (50.0x to 250.0x) | met |" in table
+    assert "| 20x | 57.7x (33.3x to 100.0x) | met |" in table
+    assert "over 1 in 1 of 2) | **missed** |" in table
+    rows = [line for line in report_text(data).splitlines() if line.startswith("| N=64")]
+    assert rows[0].endswith("| 250x | 100x |  |")
+    assert rows[1].endswith("| 50x | 33.3x | **MLP, linear solve (as called)** |")
+    assert "cut off" in rows[0]
+    assert rows[2].endswith("| 0.5x | **MLP** |")
+    assert "a card, driver 1, CUDA 12" in report_text(data)
+    assert "triton 3" in report_text(data)
+
+
+def test_a_loss_counts_like_against_like():
+    assert loses_to({"fourward": 2.0, "fourward graph": 1.0, "mlp graph": 1.5, "mlp": 3.0}) == ""
+    assert loses_to({"fourward": 2.0, "fourward graph": 1.0, "mlp graph": 0.5}) == "**MLP, graph**"
+
+
+def test_it_runs_with_nothing_but_torch_numpy_networkx_and_numba(tmp_path):
+    code = """
+import sys
+for name in ("rustworkx", "scipy", "safetensors", "matplotlib", "rich", "sklearn", "pytest", "hypothesis"):
+    sys.modules[name] = None
+from benchmarks import gpu
+gpu.DEGREES = (3,)
+sys.exit(gpu.main(sys.argv[1:]))
+"""
+    words = [*TINY, "--sizes", "9", "--batches", "2", "--part", "grid", "--out", str(tmp_path)]
+    command = [sys.executable, "-W", "error", "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "gpu-smoke.md").exists()
+    assert not (tmp_path / "gpu-smoke.png").exists()
+
+
+def test_a_plot_where_matplotlib_is(tmp_path):
+    plot_gpu({"grid": [cell(1e-5, 1e-5), cell(2e-5, 1e-5)]}, tmp_path / "plot.png")
+    plot_gpu({}, tmp_path / "none.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
+
+
+def test_the_bare_launch_has_the_pointers_it_says():
+    pytest.importorskip("triton")
+    from benchmarks import bare_launch
+
+    assert len(bare_launch._touch.arg_names) == bare_launch.POINTERS + 1
