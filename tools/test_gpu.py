@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 
@@ -19,30 +21,37 @@ CHECKED = ["tests/engine/test_contract.py", "-k", "test_zoo and gpu and float32 
 CHECKER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
 
 
-def start(arguments: list[str], before: list[str], **environment: str) -> subprocess.Popen[str]:
-    """Pytest in a process of its own."""
-    command = [*before, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)  # type: ignore[call-overload, no-any-return]
+class Share:
+    """Pytest in a process of its own, with a log."""
 
+    def __init__(self, name: str, arguments: list[str], before: list[str], folder: Path, **environment: str) -> None:
+        self.name, self.log = name, folder / f"{name}.log"
+        command = [*before, sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
+        with self.log.open("w") as log:
+            joined = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
+            self.process = subprocess.Popen(command, env=joined, stdout=log, stderr=subprocess.STDOUT)
 
-def report(name: str, process: subprocess.Popen[str]) -> bool:
-    """Print how it went; all of it where it failed."""
-    text, _ = process.communicate()
-    lines = text.strip().splitlines()
-    passed = process.returncode == 0
-    print(
-        f"{name}: {'passed' if passed else f'FAILED ({process.returncode})'}: {lines[-1] if lines else ''}", flush=True
-    )
-    if not passed:
-        print("\n".join(lines[-60:]), flush=True)
-    return passed
+    def report(self) -> bool:
+        """Print how it went; the end of its log unless all is well."""
+        lines = self.log.read_text().strip().splitlines()
+        code = self.process.poll()
+        word = "passed" if code == 0 else "STOPPED, out of time" if code is None else f"FAILED ({code})"
+        print(f"{self.name}: {word}: {lines[-1] if lines else 'nothing yet'}", flush=True)
+        if code is None:
+            self.process.kill()
+        elif code != 0:
+            print(
+                "\n".join(line for line in lines if line.startswith(("FAILED", "ERROR", "E  ", "========= "))),
+                flush=True,
+            )
+        return code == 0
 
 
 def main() -> int:
-    """0 if all passed, 1 if something failed, 2 without a card."""
+    """0 if all passed, 1 if something failed or took too long, 2 without a card."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=min(8, os.cpu_count() or 1))
+    parser.add_argument("--seconds", type=float, default=900.0, help="after which what still runs is stopped")
     parser.add_argument("--no-checker", action="store_true", help="leave out the memory checker")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -50,14 +59,17 @@ def main() -> int:
         return 2
     began = time.perf_counter()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    shares = [
-        start([*SUITE, "-k", "gpu"], [], FOURWARD_SHARE=f"{i}/{options.processes}") for i in range(options.processes)
-    ]
-    good = [report(f"share {i}", process) for i, process in enumerate(shares)]
-    if options.no_checker or shutil.which(CHECKER[0]) is None:
-        print(f"{CHECKER[0]} was left out, or isn't here: memory accesses weren't checked.", flush=True)
-    else:  # without torch's cache, every tensor is an allocation that the checker knows
-        good.append(report("memory checker", start(CHECKED, CHECKER, PYTORCH_NO_CUDA_MEMORY_CACHING="1")))
+    with tempfile.TemporaryDirectory() as name:
+        folder, of = Path(name), options.processes
+        arguments = [*SUITE, "-k", "gpu"]
+        shares = [Share(f"share {i}", arguments, [], folder, FOURWARD_SHARE=f"{i}/{of}") for i in range(of)]
+        if options.no_checker or shutil.which(CHECKER[0]) is None:
+            print(f"{CHECKER[0]} was left out, or isn't here: memory accesses aren't checked.", flush=True)
+        else:  # without torch's cache, every tensor is an allocation that the checker knows
+            shares.append(Share("memory checker", CHECKED, CHECKER, folder, PYTORCH_NO_CUDA_MEMORY_CACHING="1"))
+        while any(s.process.poll() is None for s in shares) and time.perf_counter() - began < options.seconds:
+            time.sleep(0.5)
+        good = [share.report() for share in shares]
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
     return 0 if all(good) else 1
 
