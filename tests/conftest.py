@@ -1,5 +1,6 @@
 import os
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -11,6 +12,7 @@ settings.load_profile("fourward")
 torch.set_num_threads(1)  # tiny shapes; and a machine that is shared stays quick
 
 
+@pytest.hookimpl(trylast=True)  # after -k has chosen
 def pytest_collection_modifyitems(items):
     """FOURWARD_SHARE=i/n runs every n-th test from the i-th on, for tests in several processes."""
     share, of = map(int, os.environ.get("FOURWARD_SHARE", "0/1").split("/"))

@@ -217,4 +217,5 @@ def test_gradcheck(subject):
     def outputs(x, *values):
         return torch.func.functional_call(net, dict(zip(names, values, strict=True)), (x,))
 
-    assert torch.autograd.gradcheck(outputs, (x.requires_grad_(), *values))
+    interpreted = subject == "gpu" and device(subject) == "cpu"  # where every one of hundreds of passes takes seconds
+    assert torch.autograd.gradcheck(outputs, (x.requires_grad_(), *values), fast_mode=interpreted)

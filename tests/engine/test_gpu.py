@@ -1,6 +1,8 @@
 """The gpu engine: every way to walk, on a card where there is one, elsewhere in Triton's interpreter."""
 
+import copy
 import importlib.util
+import pickle
 from functools import partial
 
 import numpy as np
@@ -201,7 +203,15 @@ def test_compile_is_one_graph():
     assert_near(gradient, net.weight.grad)
 
 
-def test_export_with_any_batch():
+def test_copies(way):
+    dag = generate.erdos_renyi(40, 0.3, seed=1)
+    net = make(dag, seed=0)
+    x = torch.randn(4, dag.num_inputs, device=DEVICE)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(twin(x), net(x))
+
+
+def test_export_with_any_batch(way):
     dag = generate.erdos_renyi(40, 0.3, seed=1)
     net = make(dag, seed=0).eval()
     sizes = {"x": {0: torch.export.Dim("batch")}}

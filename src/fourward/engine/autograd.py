@@ -54,6 +54,9 @@ class Bridge:
         torch.library.register_autograd(backward, self._no_second, lib=_library)
         torch.library.register_autograd(forward, self._operator_backward, setup_context=_setup, lib=_library)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bridge, (self.name,)
+
     @cached_property
     def launch(self) -> Any:
         """The module of launches."""
@@ -129,6 +132,11 @@ BRIDGES = {
     "cpu": Bridge("cpu", "fourward.engine.cpu.launch", 1, ("CPU",)),
     "gpu": Bridge("gpu", "fourward.engine.gpu.launch", 2, ("CUDA", "CPU")),  # CPU: Triton's interpreter
 }
+
+
+def _bridge(name: str) -> Bridge:
+    """A copy of a network crosses the same bridge."""
+    return BRIDGES[name]
 
 
 class Walk(torch.autograd.Function):

@@ -230,7 +230,8 @@ def _sweep(z, then, inner, onward, code, scale, first, COUNT: tl.constexpr, BB: 
     for i in tl.static_range(COUNT):
         a = _column(z, first + i, BB)
         drop = _column(scale, first + i, BB) if DROP else a
-        a = _activation(a, _column(code, first + i, BB), drop, CODES, DROP, X, WIDE)
+        own = code if CODES & (CODES - 1) == 0 else _column(code, first + i, BB)
+        a = _activation(a, own, drop, CODES, DROP, X, WIDE)
         z += a * inner[i][None, :]
         then += a * onward[i][None, :]
     return z, then

@@ -76,7 +76,7 @@ def kind_of(plan: Plan) -> int:
     if plan.num_levels == 0:
         return LISTS  # inputs alone
     slots = (count_tiles(plan) + blocks_of(plan.dag.num_nodes - plan.dag.num_inputs)) * SIDE * SIDE
-    return PANELS if slots <= max(1 << 22, 16 * plan.dag.num_edges) else LISTS
+    return PANELS if slots <= min(max(1 << 22, 16 * plan.dag.num_edges), 1 << 30) else LISTS  # 32 bits number them
 
 
 def pack(plan: Plan, kind: int) -> tuple[Tensor, Shape]:

@@ -1,0 +1,91 @@
+"""The evidence for the gpu engine's table of ways: `python -m benchmarks.gpu_ways`, on a card.
+
+Every way of a kind over the same networks in turns, forward and with the backward pass, each under a CUDA graph, so
+that the card's time is seen and not the host's. Prints microseconds, and stores them beside the other results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.contest import Call, captured, clock_for, contest
+from benchmarks.fresh import random_edges
+from benchmarks.gpu_cells import Settings
+from benchmarks.gpu_host import card_facts
+from benchmarks.timing import RESULTS, store
+from fourward import Dag, FourWard, generate
+
+ROUNDS = 5
+#: (name, samples in a slice, tiles or edges at a time, warps, neurons at a time), by kind of program.
+WAYS = {
+    "panels": [("panels", 8, 2, 4, 0), ("panels", 8, 4, 4, 0), ("panels", 8, 8, 8, 0), ("stretches", 8, 4, 4, 0)],
+    "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
+}
+GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
+    "ER, N=64, p=1.0": ("panels", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
+    "ER, N=256, p=1.0": ("panels", partial(generate.erdos_renyi, 256, 1.0, seed=0)),
+    "ER, N=512, p=1.0": ("panels", partial(generate.erdos_renyi, 512, 1.0, seed=0)),
+    "ER, N=1024, p=1.0": ("panels", partial(generate.erdos_renyi, 1024, 1.0, seed=0)),
+    "N=10^4, E=10^5": ("lists", lambda: Dag.from_edges(random_edges(10**4, 10**5), nodes=10**4)),
+    "N=10^4, E=10^6": ("lists", lambda: Dag.from_edges(random_edges(10**4, 10**6), nodes=10**4)),
+    "N=10^5, E=10^6": ("lists", lambda: Dag.from_edges(random_edges(10**5, 10**6), nodes=10**5)),
+    "chain of 5,000": ("lists", partial(generate.chain, 5000)),
+}
+
+
+def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) -> Call:
+    """A network that is walked in this way, captured."""
+    from fourward.engine.gpu import engine, launch, program  # Triton is there only where a card is
+
+    chosen = launch.Way(*way)
+    launch._recipe.cache_clear()
+    launch.way_of = lambda *_: chosen
+    vars(engine)["kind_of"] = lambda plan: program.PANELS if kind == "panels" else program.LISTS
+    net = FourWard(dag, seed=0, device="cuda")
+    x = torch.randn(batch, dag.num_inputs, device="cuda")
+    gradient = torch.randn(batch, dag.num_outputs, device="cuda")
+
+    def call() -> None:
+        if back:
+            net(x).backward(gradient)
+        else:
+            with torch.no_grad():
+                net(x)
+
+    return captured(call)
+
+
+def main() -> int:
+    """Time all ways, print and store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--commit")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("No CUDA card is here, and the ways of the gpu engine are for cards.", file=sys.stderr)
+        return 2
+    settings = Settings("cuda", ROUNDS, 2.0)
+    rows = []
+    for graph, (kind, make) in GRAPHS.items():
+        dag = make()
+        for batch in options.batches:
+            for back in (False, True):
+                makers = {str(way): partial(prepared, dag, kind, way, batch, back) for way in WAYS[kind]}
+                outcome = contest(makers, clock_for("cuda"), rounds=ROUNDS)
+                rows.append({"graph": graph, "batch": batch, "backward": back, "seconds": outcome.times})
+                times = ", ".join(f"{way} {1e6 * seconds:.1f}" for way, seconds in outcome.times.items())
+                print(f"{graph}, B={batch}{', with backward' if back else ''}: {times}", flush=True)
+                store("gpu-ways", {"facts": card_facts(settings, options.commit), "rows": rows}, options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
