@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,9 @@ class Share:
         command = [*before, sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
         with self.log.open("w") as log:
             joined = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
-            self.process = subprocess.Popen(command, env=joined, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, env=joined, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     def report(self) -> bool:
         """Print how it went; the end of its log unless all is well."""
@@ -38,7 +41,7 @@ class Share:
         word = "passed" if code == 0 else "STOPPED, out of time" if code is None else f"FAILED ({code})"
         print(f"{self.name}: {word}: {lines[-1] if lines else 'nothing yet'}", flush=True)
         if code is None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)  # the checker's child, too
         elif code != 0:
             print(
                 "\n".join(line for line in lines if line.startswith(("FAILED", "ERROR", "E  ", "========= "))),

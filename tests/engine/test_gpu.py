@@ -15,7 +15,8 @@ from benchmarks.cases import case
 from fourward import Dag, FourWard, generate
 from fourward.engine.gpu import engine, launch, program
 from fourward.engine.gpu.launch import Way
-from fourward.layering import longest_path
+from fourward.errors import EngineError
+from fourward.layering import longest_path, reassign
 from fourward.plan.activations import ACTIVATIONS
 from fourward.plan.plan import build_plan
 from fourward.plan.tiles import SIDE, count_tiles, cut_tiles
@@ -228,6 +229,48 @@ def test_second_derivatives_come_from_the_torch_engine():
     assert torch.autograd.gradgradcheck(lambda x: net(x), (x,))
 
 
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_second_derivatives_under_another_layering(name):
+    """The engine has the weights in the order of walking already; the torch engine must not sort them again."""
+    dag = generate.erdos_renyi(14, 0.4, seed=1)
+    layering = reassign(dag, longest_path(dag), seed=3)
+    options = {"layering": layering, "activation": "tanh", "seed": 0, "dtype": torch.float64}
+    device = DEVICE if name == "gpu" else "cpu"
+    net, exact = (FourWard(dag, engine=engine, device=device, **options) for engine in (name, "torch"))
+    assert net.plan.edge is not None
+    x = torch.randn(2, dag.num_inputs, dtype=torch.float64, device=device, requires_grad=True)
+    for first, second in zip(
+        *(torch.autograd.grad(n(x).sum(), (x, n.weight, n.bias), create_graph=True) for n in (net, exact)), strict=True
+    ):
+        assert_near(first.detach(), second.detach())
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_many_gradients_at_once(name):
+    dag = generate.erdos_renyi(14, 0.4, seed=1)
+    net = FourWard(dag, engine=name, device=DEVICE if name == "gpu" else "cpu", seed=0, dtype=torch.float64)
+    x = torch.randn(dag.num_inputs, dtype=torch.float64, device=net.weight.device)
+    want = torch.autograd.functional.jacobian(net, x)
+    assert_near(torch.autograd.functional.jacobian(net, x, vectorize=True), want)
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_to_empty_keeps_the_graph(name):
+    dag = generate.erdos_renyi(30, 0.3, seed=1)
+    net = FourWard(dag, engine=name, device=DEVICE if name == "gpu" else "cpu", seed=0)
+    x, state = torch.randn(4, dag.num_inputs, device=net.weight.device), copy.deepcopy(net.state_dict())
+    want = net(x)
+    net.to_empty(device=net.weight.device).load_state_dict(state)
+    assert torch.equal(net(x), want)
+
+
+def test_biases_of_another_type_are_refused():
+    net = make(generate.erdos_renyi(30, 0.3, seed=1), seed=0)
+    net.bias = torch.nn.Parameter(net.bias.double())
+    with pytest.raises(EngineError, match=r"biases are .*float64"):
+        net(torch.randn(4, net.dag.num_inputs, device=DEVICE))
+
+
 def test_tickets_leave_nothing_behind(monkeypatch):
     counts = torch.zeros(4, dtype=torch.int32, device=DEVICE)
     monkeypatch.setattr(launch, "counters", lambda device: counts)
@@ -276,6 +319,8 @@ def test_refusals_give_reasons(monkeypatch):
         assert "not gpu: Triton's interpreter" in FourWard(dag, dtype=torch.float16).explain()
         monkeypatch.setenv("TRITON_INTERPRET", "0")
         assert "not gpu: the network is on cpu, not on a CUDA card" in FourWard(dag, dtype=torch.float16).explain()
+    monkeypatch.setattr(engine.metadata, "version", lambda name: "3.2.0")
+    assert "not gpu: Triton 3.2.0 is installed, and 3.6 is needed" in FourWard(dag, dtype=torch.float16).explain()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "not gpu: Triton isn't installed" in FourWard(dag, dtype=torch.float16).explain()
 

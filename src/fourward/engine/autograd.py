@@ -161,8 +161,11 @@ class Walk(torch.autograd.Function):
         x, weight, bias, program, *kept = ctx.saved_tensors
         shape, dropout, everything, runner = ctx.facts
         wanted = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled():  # a second derivative may be asked for
-            found = _differentiable(runner.again(), (x, weight, bias), wanted, dropout, everything, out_grad)
+        functorch = torch._C._functorch
+        many = functorch.is_legacy_batchedtensor(out_grad) or functorch.is_batchedtensor(out_grad)
+        if many or torch.is_grad_enabled():  # many gradients at once, or a second derivative, may be asked for
+            again = runner.again(walked=True)
+            found = _differentiable(again, (x, weight, bias), wanted, dropout, everything, out_grad)
             return *found, *(None,) * 5
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
         x_grad, weight_grad, bias_grad = runner.bridge.launch.backward(
@@ -175,9 +178,11 @@ def _differentiable(
     runner: Runner, values: tuple[Any, ...], wanted: tuple[bool, ...], dropout: Any, everything: bool, out_grad: Tensor
 ) -> list[Tensor | None]:
     """First derivatives that can be differentiated again."""
-    out = runner(*values, nn.ModuleList(), dropout, everything)
-    asked = [value for value, want in zip(values, wanted, strict=True) if want]
-    found = iter(torch.autograd.grad(out, asked, out_grad, create_graph=True, allow_unused=True))
+    further = torch.is_grad_enabled()
+    with torch.enable_grad():
+        out = runner(*values, nn.ModuleList(), dropout, everything)
+        asked = [value for value, want in zip(values, wanted, strict=True) if want]
+        found = iter(torch.autograd.grad(out, asked, out_grad, create_graph=further, allow_unused=True))
     return [next(found) if want else None for want in wanted]
 
 
@@ -189,20 +194,23 @@ class BridgedRunner(Runner):
         self.plan, self.shape, self.bridge = plan, shape, bridge
         self.register_buffer("program", program, persistent=False)
         self.register_buffer("edge", None if plan.edge is None else index_tensor(plan.edge), persistent=False)
-        self._again: list[Runner] = []  # the torch engine's runner, once it is needed; in a list, so no submodule
+        self._again: dict[bool, Runner] = {}  # the torch engine's runners, once needed; in a dict, so no submodules
 
     def describe(self) -> str:
         """As the launches tell it."""
         describe = getattr(self.bridge.launch, "describe", None)
         return "" if describe is None else str(describe(self.shape))
 
-    def again(self) -> Runner:
-        """The torch engine on the same plan: under torch.func, for forward mode and for second derivatives."""
-        if not self._again:
-            self._again.append(TorchOps().prepare(self.plan))
+    def again(self, walked: bool = False) -> Runner:
+        """The torch engine on the same plan: under torch.func, for forward mode and for second derivatives.
+
+        With `walked`, for weights that stand in the order of walking already.
+        """
+        if walked not in self._again:
+            self._again[walked] = TorchOps().prepare(self.plan, walked)
         program = self._buffers["program"]
         assert program is not None
-        return self._again[0].to(program.device)
+        return self._again[walked].to(program.device)
 
     def forward(
         self,

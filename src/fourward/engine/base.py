@@ -75,6 +75,10 @@ class Engine(ABC):
         """Why "auto" should pass it by, though it can run the request."""
         return None
 
+    def reserve(self, device: torch.device) -> None:
+        """Allocate what outlives every call, on a device where networks of this engine are to run."""
+        return None
+
     @abstractmethod
     def prepare(self, plan: Plan) -> Runner:
         """Make a plan ready to run."""

@@ -22,9 +22,9 @@ class TorchOps(Engine):
         """Everything."""
         return None
 
-    def prepare(self, plan: Plan) -> Runner:
-        """Index tensors as buffers."""
-        return _TorchRunner(plan)
+    def prepare(self, plan: Plan, walked: bool = False) -> Runner:
+        """Index tensors as buffers; `walked`: weights will come in the order of the plan, not of the Dag."""
+        return _TorchRunner(plan, walked)
 
 
 class _TorchRunner(Runner):
@@ -37,10 +37,10 @@ class _TorchRunner(Runner):
     node: Tensor
     hidden: Tensor
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, walked: bool) -> None:
         super().__init__()
         level = np.searchsorted(plan.level_start, plan.target, side="right") - 1
-        self.permuted = plan.edge is not None
+        self.permuted = plan.edge is not None and not walked
         if plan.edge is not None:
             self._index("edge", plan.edge)
         self._index("source", plan.source)

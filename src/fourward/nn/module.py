@@ -81,7 +81,9 @@ class FourWard(DagModule):
     def _choose(self) -> registry.Choice:
         custom = len(self.custom_activations) > 0
         request = Request(self.plan, self.weight.dtype, self.weight.device, custom)
-        return registry.choose(self.requested_engine, request)
+        choice = registry.choose(self.requested_engine, request)
+        choice.engine.reserve(self.weight.device)
+        return choice
 
     def _prepare(self) -> Runner:
         return self.choice.engine.prepare(self.plan).to(self.weight.device)
@@ -91,6 +93,13 @@ class FourWard(DagModule):
         before, self.choice = self.choice.engine.name, self._choose()  # another device or dtype, another engine
         if self.choice.engine.name != before:
             self.runner = self._prepare()
+        return self
+
+    def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> FourWard:
+        """As torch has it for parameters; what the engine reads of the graph is filled in again."""
+        super().to_empty(device=device, recurse=recurse)
+        self.passes.zero_()
+        self.runner = self._prepare()
         return self
 
     def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:

@@ -49,24 +49,38 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
 
 
+_blocks: list[Tensor] = []  # all there ever were: a captured graph may use a row for ever
+_rows: dict[int, list[Tensor]] = {}  # rows of 16 int64 zeros that nobody has yet, by card
 _counters: dict[tuple[int, int], Tensor] = {}
-_spare: dict[int, list[Tensor]] = {}
+
+
+def reserve(device: torch.device) -> None:
+    """Lay in rows of zeros on a card, before anyone captures a graph there."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if not _rows.get(index):
+        _blocks.append(torch.zeros(4096, 16, dtype=torch.int64, device=torch.device("cuda", index)))
+        _rows[index] = list(_blocks[-1].unbind())
+        torch.cuda.synchronize(index)
+
+
+def zeros_row(device: torch.device) -> Tensor:
+    """16 int64 zeros, whose memory is never anything else."""
+    if device.type == "cuda":
+        if not torch.cuda.is_current_stream_capturing():
+            reserve(device)
+        if _rows.get(device.index):
+            return _rows[device.index].pop()
+    return torch.zeros(16, dtype=torch.int64, device=device)
 
 
 def counters(device: torch.device) -> Tensor:
-    """Four zeros that the kernels of one stream, or of one captured graph, count with and leave as zeros."""
-    if device.type != "cuda":
-        return torch.zeros(4, dtype=torch.int32, device=device)
-    if torch.cuda.is_current_stream_capturing():  # the graph may be replayed on any stream, so they are its own
-        spare = _spare.get(device.index)
-        return spare.pop() if spare else torch.zeros(4, dtype=torch.int32, device=device)
+    """Zeros that the kernels of one stream, or of one captured graph, count with and leave as zeros."""
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():  # a graph may be replayed on any stream
+        return zeros_row(device).view(torch.int32)
     key = device.index, torch._C._cuda_getCurrentRawStream(device.index)
     found = _counters.get(key)
     if found is None:
-        found = _counters[key] = torch.zeros(4, dtype=torch.int32, device=device)
-        if device.index not in _spare:
-            _spare[device.index] = list(torch.zeros(1024, 4, dtype=torch.int32, device=device).unbind())
-            torch.cuda.synchronize(device)
+        found = _counters[key] = zeros_row(device).view(torch.int32)
     return found
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from importlib import metadata
 
 import torch
 
 from fourward.engine.autograd import BRIDGES, BridgedRunner
 from fourward.engine.base import Engine, Request, Runner
+from fourward.engine.gpu.call import reserve
 from fourward.engine.gpu.program import kind_of, pack
 from fourward.plan.plan import Plan
 
+TRITON = (3, 6)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -21,31 +24,41 @@ def interpreting() -> bool:
 
 
 class Gpu(Engine):
-    """Triton kernels that walk the whole network for a slice of the batch, in one launch."""
+    """Triton kernels that walk a network for a slice of the batch."""
 
     name = "gpu"
-    summary = "kernels that walk the whole network for a slice of the batch, on a CUDA card"
+    summary = "kernels that walk the network for a slice of the batch, on a CUDA card"
     mixes = True
 
     def supports(self, request: Request) -> str | None:
         """Built-in activations on a CUDA card that Triton knows."""
         if importlib.util.find_spec("triton") is None:
             return "Triton isn't installed (pip install triton)"
+        if tuple(map(int, metadata.version("triton").split(".")[:2])) < TRITON:
+            return f"Triton {metadata.version('triton')} is installed, and {'.'.join(map(str, TRITON))} is needed"
         if request.device.type != "cuda" and not (interpreting() and request.device.type == "cpu"):
             return f"the network is on {request.device}, not on a CUDA card"
         if request.device.type == "cuda" and torch.cuda.get_device_capability(request.device) < (8, 0):
             return f"{torch.cuda.get_device_name(request.device)} is older than the cards that Triton compiles for"
+        if request.device.type == "cuda" and torch.version.hip is not None:
+            return "it was never tried on ROCm"
         if request.dtype not in DTYPES:
             return f"it computes in {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, not in {request.dtype}"
         if request.custom:
             return "an activation is a callable, which its compiled kernels can't call"
-        if request.plan.dag.num_edges >= 2**28:
-            return f"its programs hold under 2^28 edges, and {request.plan.dag.num_edges:,} are too many"
+        dag = request.plan.dag
+        if dag.num_edges >= 2**28 or dag.num_nodes >= 2**26:
+            return f"it numbers edges and nodes in 32 bits, and {dag.num_edges:,} and {dag.num_nodes:,} are too many"
         return None
 
     def declines(self, request: Request) -> str | None:
         """Triton's interpreter is for tests."""
         return "Triton's interpreter is slow, and runs it only where asked to" if request.device.type == "cpu" else None
+
+    def reserve(self, device: torch.device) -> None:
+        """Counters: made now, since a CUDA graph that is captured later must find them."""
+        if device.type == "cuda":
+            reserve(device)
 
     def prepare(self, plan: Plan) -> Runner:
         """Tiles or lists of edges, packed."""

@@ -76,14 +76,17 @@ def describe(shape: Shape) -> str:
     how = way_of(shape, 128, torch.float32)
     if shape.kind == PANELS:
         filled = shape.edges / (shape.tiles + shape.panels) / SIDE**2
-        tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights are {filled:.0%} filled"
+        tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights, {filled:.0%} filled"
         if how.name == "panels":
             return f"walks {shape.panels} panels of {SIDE} neurons in one launch: {tiles}"
         count = -(-shape.panels // STRETCH)
         return f"walks {count} stretches of {STRETCH} panels, products between them spread over the card: {tiles}"
+    if shape.levels == 0:
+        return "copies: all nodes are inputs"
+    why = "tiles would be too empty, or too many"
     if how.name == "lists":
-        return f"walks lists of edges in one launch: its {shape.levels:,} levels are narrow"
-    return f"walks lists of edges, a launch for each of {shape.levels:,} levels: tiles would be nearly empty"
+        return f"walks lists of edges in one launch, its {shape.levels:,} levels being narrow: {why}"
+    return f"walks lists of edges, a launch for each of {shape.levels:,} levels at a batch of 128: {why}"
 
 
 def wide_of(dtype: torch.dtype) -> torch.dtype:
@@ -91,11 +94,11 @@ def wide_of(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def kept_sizes(shape: Shape, batch: int) -> tuple[int, int]:
-    """Numbers that a forward pass keeps: activations with z, and weights in tiles."""
+def kept_sizes(shape: Shape, batch: int, again: bool = True) -> tuple[int, int]:
+    """Numbers that a forward pass keeps: activations, with z if it is needed again, and weights in tiles."""
     width = WIDTH[shape.kind]
     packed = (shape.tiles + 3 * shape.panels) * 1024 if shape.kind == PANELS else 0
-    return -(-batch // width) * width * shape.rows * (1 + shape.z), packed
+    return -(-batch // width) * width * shape.rows * (1 + shape.z * again), packed
 
 
 def kept_like(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
@@ -134,8 +137,9 @@ class _Recipe(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _recipe(
-    s: Shape, batch: int, dtype: torch.dtype, weight: torch.dtype, biased: bool, drop: bool, everything: bool
-) -> _Recipe:
+    s: Shape, batch: int, dtype: torch.dtype, weight: torch.dtype, biased: bool, drop: bool, everything: bool,
+    again: bool,
+) -> _Recipe:  # fmt: skip
     how, wide = way_of(s, batch, dtype), wide_of(dtype)
     slices = -(-batch // how.width)
     columns = s.nodes if everything else s.outputs
@@ -145,21 +149,31 @@ def _recipe(
         lower = s.start if how.name == "panels" else s.mid
         fields: tuple[int, ...] = s.code, s.node, s.hidden, s.bias_at, at, lower, s.start, s.block, s.last_of, s.word
         fields += s.base, s.own_word, s.own_base
-        flags: tuple[Any, ...] = how.width, how.group, 1, s.codes, biased, drop, bool(s.z), steps(s.codes)
+        flags: tuple[Any, ...] = how.width, how.group, 1, s.codes, biased, drop, bool(s.z) and again, steps(s.codes)
     else:
         numbers = batch, s.inputs, columns, s.rows, slices
         fields = s.code, s.node, s.hidden, s.bias_at, at, s.level_start, s.edge_start, s.source
-        flags = s.codes, biased, drop, bool(s.z), _TYPES[dtype], _TYPES[weight], _TYPES[wide]
-    return _Recipe(how, columns, *kept_sizes(s, batch), wide, slices, numbers, fields, flags)
+        flags = s.codes, biased, drop, bool(s.z) and again, _TYPES[dtype], _TYPES[weight], _TYPES[wide]
+    return _Recipe(how, columns, *kept_sizes(s, batch, again), wide, slices, numbers, fields, flags)
 
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
     everything: bool, again: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs (B, O) or all activations (B, N), and what the backward pass needs."""
+    """Outputs (B, O) or all activations (B, N), and what the backward pass needs.
+
+    Where no backward pass will come, `again` is False.
+    """
+    if bias is not None and (bias.dtype != weight.dtype or bias.device != weight.device):
+        raise EngineError(
+            f"the biases are {bias.dtype} on {bias.device}, but the weights are {weight.dtype} on {weight.device}. "
+            "Bring them together, for example with net.to()."
+        )
+    if not x.device == weight.device == program.device:
+        raise EngineError(f"x is on {x.device}, the weights on {weight.device}, and the plan on {program.device}.")
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
-    made = _recipe(shape, x.shape[0], x.dtype, weight.dtype, bias is not None, key is not None, everything)
+    made = _recipe(shape, x.shape[0], x.dtype, weight.dtype, bias is not None, key is not None, everything, again)
     out, kept = x.new_empty(x.shape[0], made.columns), x.new_empty(made.kept)
     packed = x.new_empty(made.packed, dtype=made.wide)
     if made.columns and x.shape[0]:
@@ -199,7 +213,7 @@ def _lists_forward(
         levels.forward(how, tensors, program, s, numbers, made.fields, made.flags)
         return
     fixed, given = (True, how.span, how.width, how.group, *made.flags), (*numbers, 0, s.levels, *made.fields)
-    _walk_forward((1, made.slices), (program, *tensors, program), given, fixed, how.warps)
+    _walk_forward((made.slices,), (program, *tensors, program), given, fixed, how.warps)
 
 
 def backward(
@@ -280,6 +294,6 @@ def _lists_backward(
         levels.backward(how, tensors, last, program, s, numbers, fields, flags, weighed, x_wanted)
         return
     fixed, given = (True, how.span, how.width, how.group, *flags), (*numbers, 0, s.levels, *fields)
-    _walk_backward((1, slices), (program, *tensors, program), given, fixed, how.warps)
+    _walk_backward((slices,), (program, *tensors, program), given, fixed, how.warps)
     if blocks + biases:
         _walk_weights(weighed[0], (program, a, deltas, *last, program), sizes, (True, *weighed[2]), 4)

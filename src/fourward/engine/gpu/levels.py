@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor
 
 from fourward.engine.gpu import lists
-from fourward.engine.gpu.call import Kernel
+from fourward.engine.gpu.call import Kernel, zeros_row
 from fourward.engine.gpu.program import Shape
 
 _point, _enter, _leave = Kernel(lists.point), Kernel(lists.lists_enter), Kernel(lists.lists_leave)
 _forward, _backward, _weights = (Kernel(k) for k in (lists.lists_forward, lists.lists_backward, lists.lists_weights))
-GRAPHS = 32  #: captured, at most; the one unused for longest goes first
+GRAPHS = 128  #: captured, at most; the one unused for longest goes first
 
 
 def forward(
@@ -33,12 +34,12 @@ def forward(
 
     def launches(table: Tensor) -> None:
         if inputs:
-            shape = -(-inputs // 32), slices
+            shape = (-(-inputs // 32) * slices,)
             _enter(shape, (table, program), (batch, inputs, rows), (how.width, flags[4]), how.warps)
         for low, high in home.levels:
-            grid = -(-(high - low) // how.span), slices
+            grid = (-(-(high - low) // how.span) * slices,)
             _forward(grid, (table, *tensors, program), (*numbers, low, high, *fields), fixed, how.warps)
-        shape = -(-columns // 32), slices
+        shape = (-(-columns // 32) * slices,)
         _leave(shape, (table, program), (batch, columns, rows, fields[4]), (how.width, flags[4]), how.warps)
 
     key_ = "forward", how, numbers, fields, flags
@@ -57,7 +58,7 @@ def backward(
 
     def launches(table: Tensor) -> None:
         for low, high in reversed([*([(0, s.inputs)] if x_wanted and s.inputs else []), *home.levels]):
-            grid = -(-(high - low) // how.span), numbers[4]
+            grid = (-(-(high - low) // how.span) * numbers[4],)
             _backward(grid, (table, *tensors, program), (*numbers, low, high, *fields), fixed, how.warps)
         if weighed[0][0]:
             _weights(weighed[0], (table, kept, deltas, *last, program), weighed[1], (False, *weighed[2]), 4)
@@ -70,8 +71,25 @@ class _Graph:
     """A captured sequence of launches, and the table of addresses that they read."""
 
     def __init__(self, device: torch.device) -> None:
-        self.table = torch.zeros(16, dtype=torch.int64, device=device)
+        self.table = zeros_row(device)
         self.graph: torch.cuda.CUDAGraph | None = None
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Of that very card; torch's own is of whichever card captured first."""
+    return torch.cuda.Stream(device)
+
+
+_capturing = threading.Lock()  # one capture at a time in a process
+
+
+def _captured(device: torch.device, launches: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    graph, stream = torch.cuda.CUDAGraph(), _capture_stream(device)
+    capture = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+    with _capturing, torch.cuda.device(device), capture:
+        launches()
+    return graph
 
 
 class _Home:
@@ -99,9 +117,7 @@ class _Home:
                 return self._launch(known, launches, tensors)
             self.graphs.move_to_end(key)
             if known.graph is None:
-                known.graph = torch.cuda.CUDAGraph()
-                with torch.cuda.device(device), torch.cuda.graph(known.graph, capture_error_mode="thread_local"):
-                    launches(known.table)
+                known.graph = _captured(device, partial(launches, known.table))
             _point((1,), (known.table, *tensors), (), (), 1)
             known.graph.replay()
 

@@ -105,7 +105,8 @@ def lists_forward(
     DROP: tl.constexpr, KEEP_Z: tl.constexpr, X: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """For BB samples: all levels from low to high, or T neurons of the level that spans the positions low:high."""
-    piece = tl.program_id(1)
+    blocks = 1 if WALK else tl.cdiv(high - low, T)
+    piece = tl.program_id(0) // blocks
     size = rows.to(tl.int64) * BB
     r = piece * BB + tl.arange(0, BB)
     if WALK:
@@ -125,7 +126,7 @@ def lists_forward(
         values = _address(table, _KEPT, X) + piece * size
         _neurons_forward(
             values, values + slices * size, _address(table, _WEIGHT, W), _address(table, _BIAS, W),
-            _address(table, _KEY, tl.int64), program, low + tl.program_id(0) * T, high, r, threshold, p_bits,
+            _address(table, _KEY, tl.int64), program, low + tl.program_id(0) % blocks * T, high, r, threshold, p_bits,
             CODE, NODE, HIDDEN, BIAS_AT, EDGE_START, SOURCE, T, BB, D, CODES, BIASED, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
 
@@ -176,7 +177,8 @@ def lists_backward(
 
     Weights come in the order of the edges out of each node.
     """
-    piece = tl.program_id(1)
+    blocks = 1 if WALK else tl.cdiv(high - low, T)
+    piece = tl.program_id(0) // blocks
     size = rows.to(tl.int64) * BB
     r = piece * BB + tl.arange(0, BB)
     if WALK:
@@ -204,7 +206,7 @@ def lists_backward(
         _nodes_backward(
             values, values + slices * size, _address(table, _DELTAS, WIDE) + piece * size, _address(table, _WEIGHT, W),
             _address(table, _KEY, tl.int64), _address(table, _OUT_GRAD, X), _address(table, _X_GRAD, X), program,
-            low + tl.program_id(0) * T, high, r, B, I, columns, threshold, p_bits,
+            low + tl.program_id(0) % blocks * T, high, r, B, I, columns, threshold, p_bits,
             CODE, NODE, HIDDEN, OUT_OF, OUT_START, OUT_TARGET, T, BB, D, CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
 
@@ -254,21 +256,25 @@ def lists_weights(
 @triton.jit(do_not_specialize=_RUNTIME)
 def lists_enter(table, program, B, I, rows, BB: tl.constexpr, X: tl.constexpr):
     """X (B, I) to the rows of the inputs, 0 beyond the batch."""
-    row = tl.program_id(0) * 32 + tl.arange(0, 32)
-    r = tl.program_id(1) * BB + tl.arange(0, BB)
+    blocks = tl.cdiv(I, 32)
+    piece = tl.program_id(0) // blocks
+    row = tl.program_id(0) % blocks * 32 + tl.arange(0, 32)
+    r = piece * BB + tl.arange(0, BB)
     mask = (row < I)[:, None] & (r < B)[None, :]
     v = tl.load(_address(table, _X, X) + r[None, :].to(tl.int64) * I + row[:, None], mask=mask, other=0.0)
-    values = _address(table, _KEPT, X) + tl.program_id(1) * (rows.to(tl.int64) * BB)
+    values = _address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
     tl.store(values + row[:, None] * BB + tl.arange(0, BB)[None, :], v, mask=(row < I)[:, None])
 
 
 @triton.jit(do_not_specialize=_RUNTIME)
 def lists_leave(table, program, B, columns, rows, COLUMN, BB: tl.constexpr, X: tl.constexpr):
     """The activations that were asked for to out (B, columns)."""
-    column = tl.program_id(0) * 32 + tl.arange(0, 32)
-    r = tl.program_id(1) * BB + tl.arange(0, BB)
+    blocks = tl.cdiv(columns, 32)
+    piece = tl.program_id(0) // blocks
+    column = tl.program_id(0) % blocks * 32 + tl.arange(0, 32)
+    r = piece * BB + tl.arange(0, BB)
     row = tl.load(program + COLUMN + column, mask=column < columns, other=0).to(tl.int64)
-    values = _address(table, _KEPT, X) + tl.program_id(1) * (rows.to(tl.int64) * BB)
+    values = _address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
     v = tl.load(values + row[:, None] * BB + tl.arange(0, BB)[None, :])
     mask = (column < columns)[:, None] & (r < B)[None, :]
     tl.store(_address(table, _OUT, X) + r[None, :].to(tl.int64) * columns + column[:, None], v, mask=mask)

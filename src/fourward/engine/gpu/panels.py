@@ -24,7 +24,7 @@ from fourward.engine.gpu.formulas import activate, draw_node, kept_scale, slope
 from fourward.engine.gpu.moves import enter, leave
 
 _RUNTIME = ["B", "I", "columns", "rows", "lead", "tiles", "panels", "packers", "slices", "threshold", "p_bits"]
-_RUNTIME += ["first_panel", "last_panel", "weight_blocks"]
+_RUNTIME += ["first_panel", "last_panel", "first_block", "LOWER", "UPPER"]
 
 
 @triton.jit
