@@ -37,7 +37,7 @@ class Gpu(Engine):
         if tuple(map(int, metadata.version("triton").split(".")[:2])) < TRITON:
             return f"Triton {metadata.version('triton')} is installed, and {'.'.join(map(str, TRITON))} is needed"
         if request.device.type != "cuda" and not (interpreting() and request.device.type == "cpu"):
-            return f"the network is on {request.device}, not on a CUDA card"
+            return f"the network is on {request.device}, not on a CUDA card (net.to('cuda') brings it there)"
         if request.device.type == "cuda" and torch.cuda.get_device_capability(request.device) < (8, 0):
             return f"{torch.cuda.get_device_name(request.device)} is older than the cards that Triton compiles for"
         if request.device.type == "cuda" and torch.version.hip is not None:

@@ -10,7 +10,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from fourward.engine.gpu import levels, panels
+from fourward.engine.gpu import levels, panels, panels_back
 from fourward.engine.gpu.call import Kernel, counters, plain, processors
 from fourward.engine.gpu.lists import lists_backward, lists_forward, lists_weights
 from fourward.engine.gpu.program import LAYOUT, LISTS, PANELS, STRETCH, Shape
@@ -20,9 +20,9 @@ from fourward.plan.tiles import SIDE
 
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 _forward, _backward, _weights = (
-    Kernel(k) for k in (panels.panels_forward, panels.panels_backward, panels.panels_weights)
+    Kernel(k) for k in (panels.panels_forward, panels_back.panels_backward, panels_back.panels_weights)
 )
-_products, _products_back = Kernel(panels.panels_products), Kernel(panels.panels_products_back)
+_products, _products_back = Kernel(panels.panels_products), Kernel(panels_back.panels_products_back)
 _walk_forward, _walk_backward, _walk_weights = Kernel(lists_forward), Kernel(lists_backward), Kernel(lists_weights)
 
 #: Activations of an instruction or two, as bits.
@@ -57,7 +57,7 @@ def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch:
     return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 else (32, 4, 4)))
 
 
-def way_of(shape: Shape, batch: int, dtype: torch.dtype) -> Way:
+def way_of(shape: Shape, batch: int) -> Way:
     """The way for a batch of this size."""
     return way(shape.kind, shape.rows, shape.panels, shape.edges, shape.levels, batch)
 
@@ -73,7 +73,7 @@ def check_layout(program: Tensor, shape: list[int]) -> None:
 
 def describe(shape: Shape) -> str:
     """How a batch of 128 is walked, and why so."""
-    how = way_of(shape, 128, torch.float32)
+    how = way_of(shape, 128)
     if shape.kind == PANELS:
         filled = shape.edges / (shape.tiles + shape.panels) / SIDE**2
         tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights, {filled:.0%} filled"
@@ -140,7 +140,7 @@ def _recipe(
     s: Shape, batch: int, dtype: torch.dtype, weight: torch.dtype, biased: bool, drop: bool, everything: bool,
     again: bool,
 ) -> _Recipe:  # fmt: skip
-    how, wide = way_of(s, batch, dtype), wide_of(dtype)
+    how, wide = way_of(s, batch), wide_of(dtype)
     slices = -(-batch // how.width)
     columns = s.nodes if everything else s.outputs
     at = s.nodes_at if everything else s.outputs_at
@@ -177,7 +177,7 @@ def forward(
     out, kept = x.new_empty(x.shape[0], made.columns), x.new_empty(made.kept)
     packed = x.new_empty(made.packed, dtype=made.wide)
     if made.columns and x.shape[0]:
-        drawn = (program, 0, 0) if key is None else (key, round(p * 2**32), int(np.float64(p).view(np.int64)))
+        drawn = _drawn(key, p, program)
         run = _panels_forward if shape.kind == PANELS else _lists_forward
         run(made, shape, (x, weight, weight if bias is None else bias, drawn[0], out, kept), packed, program, drawn[1:])
     return out, kept, packed
@@ -228,7 +228,7 @@ def backward(
     bias_grad = weight.new_empty(s.nodes - s.inputs if biased else 0)
     if not out_grad.numel():
         return x_grad.zero_(), weight_grad.zero_(), bias_grad.zero_()
-    how = way_of(s, batch, kept[0].dtype)
+    how = way_of(s, batch)
     slices = -(-batch // how.width)
     deltas = kept[0].new_empty(slices * s.rows * how.width, dtype=wide_of(kept[0].dtype))
     run = _panels_backward if s.kind == PANELS else _lists_backward
@@ -263,7 +263,7 @@ def _panels_backward(
         fixed = (how.width, how.group, 1, s.codes, key is not None, bool(s.z), x_wanted, first < top, wide)
         _backward((slices,), (out_grad, a, packed, sums, key_, x_grad, deltas, program), numbers, fixed, how.warps)
     sizes = (
-        *(batch, s.rows, s.lead, s.tiles, s.panels, s.start, s.block, s.word, s.base),
+        *(batch, s.rows, s.lead, s.tiles, s.panels, s.block, s.word, s.base),
         *(s.own_word, s.own_base, s.bias_at, s.tile_panel),
     )
     if s.panels:

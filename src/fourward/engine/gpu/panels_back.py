@@ -1,0 +1,263 @@
+"""The panels from the last to the first, then the gradients of all weights: the transpose of panels.py."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from fourward.engine.gpu.formulas import slope
+from fourward.engine.gpu.tiles import (
+    RUNTIME,
+    added,
+    column_of,
+    known_at,
+    not_finite,
+    rows_of,
+    scales_of,
+    tile_edges,
+    tile_rows,
+)
+
+
+@triton.jit
+def _behind(packed, program, BACK_TILE, first, last, G: tl.constexpr):
+    """Up to G tiles out of a block, (G, source, target)."""
+    out = first + tl.arange(0, G)
+    tile = tl.load(program + BACK_TILE + out, mask=out < last, other=0)
+    place = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    return tl.load(packed + tile[:, None, None] * 1024 + place[None, :, :], mask=(out < last)[:, None, None], other=0.0)
+
+
+@triton.jit
+def _times_back(w, known, acc, WIDE: tl.constexpr):
+    """Add products of tiles out of a block."""
+    return tl.dot(w, known, acc, input_precision="ieee", out_dtype=WIDE)
+
+
+@triton.jit
+def _products_back(found, packed, program, BACK_TILE, BACK_PANEL, first, last,
+                   BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """(G, 32, BB) the same over the tiles out of a block; `found` starts at the rows of the first panel."""
+    acc = tl.zeros((G, 32, BB), WIDE)
+    for j in tl.range(first, last, G, num_stages=STAGES):
+        known = known_at(found, rows_of(program, BACK_PANEL, j, last, G), BB, WIDE)
+        acc = _times_back(_behind(packed, program, BACK_TILE, j, last, G), known, acc, WIDE)
+    return acc
+
+
+@triton.jit
+def _by_edges_back(found, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last,
+                   BB: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    bb = tl.arange(0, BB)
+    kk = tl.arange(0, 32)
+    s = tl.zeros((BB, 32), WIDE)
+    for j in range(first, last):
+        tile = tl.load(program + BACK_TILE + j)
+        row = tl.load(program + BACK_PANEL + j) * 32
+        for t in range(32):
+            d = tl.load(found + (row + t) * BB + bb).to(WIDE)
+            w = tl.load(packed + tile * 1024 + kk * 32 + t)
+            word = tl.load(program + WORD + tile * 32 + t)
+            s += tl.where((((word >> kk) & 1) != 0)[None, :], d[:, None] * w[None, :], 0.0)
+    return s
+
+
+@triton.jit
+def _steep(
+    values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
+    CODES: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """(BB, 32) f'(z), times what dropout multiplied with."""
+    a = tl.load(values + at).to(WIDE)
+    z = a
+    if KEEP_Z:
+        z = tl.load(z_values + at).to(WIDE)
+    code = tl.load(program + CODE + row)[None, :]
+    if DROP:
+        scale = scales_of(program, key, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
+        a = tl.where(scale == 0, 0.0, a / tl.where(scale == 0, 1.0, scale))
+        return slope(z, a, code, CODES) * scale
+    return slope(z, a, code, CODES)
+
+
+@triton.jit
+def _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE: tl.constexpr):
+    """(BB, 32) the gradients that came for these rows; 0 where a node is no output."""
+    column = tl.load(program + OUT_OF + row)
+    mask = (column >= 0)[None, :] & (r < B)[:, None]
+    return tl.load(out_grad + r[:, None].to(tl.int64) * columns + column[None, :], mask=mask, other=0.0).to(WIDE)
+
+
+@triton.jit
+def _slow_backward(
+    out_grad, values, z_values, found, packed, key, program, r, B, columns, lead, tiles, panels, threshold, p_bits,
+    first_panel, last_panel,
+    CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, BACK_TILE, BACK_PANEL, WORD,
+    BB: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The same walk over edges that exist, and no others."""
+    kk = tl.arange(0, 32)
+    for i in range(last_panel - first_panel):
+        panel = last_panel - 1 - i
+        row = (lead + panel) * 32 + kk
+        at = row[None, :] * BB + tl.arange(0, BB)[:, None]
+        first = tl.load(program + BACK_START + lead + panel)
+        last = tl.load(program + BACK_START + lead + panel + 1)
+        later = found + lead * 32 * BB
+        s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
+        s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+        steep = _steep(
+            values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
+        )
+        word = tl.load(program + OWN_BACK + panel * 32 + kk)
+        for step in range(32):
+            t = 31 - step
+            d = column_of(s * steep, t, BB)
+            w = tl.load(packed + (tiles + panels + panel) * 1024 + t * 32 + kk)
+            s += tl.where((((word >> t) & 1) != 0)[None, :], d * w[None, :], 0.0)
+        tl.store(found + at, s * steep)
+        tl.debug_barrier()
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def panels_backward(
+    out_grad, kept, packed, sums, key, x_grad, deltas, program,
+    B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
+    first_panel, last_panel,
+    CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD,
+    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
+    KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x."""
+    piece = tl.program_id(0)
+    size = (rows * BB).to(tl.int64)
+    values = kept + piece * size
+    z_values = kept + (slices + piece) * size
+    found = deltas + piece * size
+    later = found + lead * 32 * BB
+    r = piece * BB + tl.arange(0, BB)
+    kk = tl.arange(0, 32)
+    row = (lead + last_panel - 1) * 32 + kk
+    at = row[None, :] * BB + tl.arange(0, BB)[:, None]
+    first = tl.load(program + BACK_START + lead + last_panel - 1)
+    last = tl.load(program + UPPER + lead + last_panel - 1)
+    s = added(_products_back(later, packed, program, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+    s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+    if SUMS:
+        s += tl.load(sums + piece * size + at)
+    more = first_panel + 1 < last_panel  # whether there is a panel before; its first tile is swept
+    first = tl.load(program + BACK_START + lead + last_panel - 2, mask=more, other=-1) + 1
+    last = tl.load(program + UPPER + lead + last_panel - 2, mask=more, other=0)
+    w = _behind(packed, program, BACK_TILE, first, last, G)
+    block = rows_of(program, BACK_PANEL, first, last, G)
+    odd = tl.zeros((BB, 32), tl.int32)
+    for i in tl.range(0, last_panel - first_panel, num_stages=1):
+        panel = last_panel - 1 - i
+        more = panel - 2 >= first_panel
+        first_then = tl.load(program + BACK_START + lead + panel - 2, mask=more, other=-1) + 1
+        last_then = tl.load(program + UPPER + lead + panel - 2, mask=more, other=0)
+        inner = tile_rows(packed, tiles + panels + panel, 0, 32)
+        turned = tiles + panels + panel + tl.where(panel > 0, panels, 0)  # panel 0 has none before it
+        onward = tile_rows(packed, turned, 0, 32)
+        known = known_at(later, block, BB, WIDE)
+        steep = _steep(
+            values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
+        )
+        then = _given(out_grad, program, OUT_OF, tl.maximum(row - 32, 0), r, B, columns, WIDE)
+        if SUMS:
+            then += tl.load(sums + piece * size + at - 32 * BB, mask=(row >= 32)[None, :], other=0.0)
+        acc = _products_back(later, packed, program, BACK_TILE, BACK_PANEL, first + G, last, BB, G, STAGES, WIDE)
+        acc = _times_back(w, known, acc, WIDE)
+        w = _behind(packed, program, BACK_TILE, first_then, last_then, G)
+        block = rows_of(program, BACK_PANEL, first_then, last_then, G)
+        for t in tl.static_range(31, -1, -1):
+            d = column_of(s * steep, t, BB)
+            s += d * inner[t][None, :]
+            then += d * onward[t][None, :]
+        tl.store(found + at, s * steep)
+        odd |= not_finite(s)
+        odd |= not_finite(s * steep)
+        s = then + added(acc)
+        first, last = first_then, last_then
+        row -= 32
+        at -= 32 * BB
+        tl.debug_barrier()
+    broken = tl.sum(odd) != 0
+    if broken:
+        _slow_backward(
+            out_grad, values, z_values, found, packed, key, program, r, B, columns, lead, tiles, panels, threshold,
+            p_bits, first_panel, last_panel, CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, BACK_TILE, BACK_PANEL,
+            WORD, BB, CODES, DROP, KEEP_Z, WIDE,
+        )  # fmt: skip
+    if X_GRAD and first_panel == 0:
+        for j in range(lead):
+            row = j * 32 + kk
+            first = tl.load(program + BACK_START + j)
+            last = tl.load(program + UPPER + j)
+            s = added(_products_back(later, packed, program, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+            if SUMS:
+                s += tl.load(sums + piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None])
+            if tl.sum(not_finite(s)) != 0:
+                last = tl.load(program + BACK_START + j + 1)
+                s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
+            s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+            mask = (row < I)[None, :] & (r < B)[:, None]
+            tl.store(x_grad + r[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
+
+
+@triton.jit
+def _batch_rows(values, row, r, size, B, BB: tl.constexpr, WIDE: tl.constexpr):
+    """(32, KB) values of a block at samples r, 0 beyond the batch."""
+    at = (r // BB).to(tl.int64) * size + r % BB
+    return tl.load(values + row[:, None] * BB + at[None, :], mask=(r < B)[None, :], other=0.0).to(WIDE)
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def panels_weights(
+    kept, deltas, weight_grad, bias_grad, program,
+    B, rows, lead, tiles, panels,
+    BLOCK, WORD, BASE, OWN_WORD, OWN_BASE, BIAS_AT, TILE_PANEL,
+    BB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """dW[u, v] = the sum over the batch of a[u] d[v], a tile for each program; diagonal ones sum the biases, too."""
+    i = tl.program_id(0)
+    own = i >= tiles
+    kk = tl.arange(0, 32)
+    panel = tl.load(program + TILE_PANEL + i, mask=i < tiles, other=0)
+    block = tl.load(program + BLOCK + i, mask=i < tiles, other=0)
+    panel = tl.where(own, i - tiles, panel)
+    block = tl.where(own, lead + i - tiles, block)
+    size = (rows * BB).to(tl.int64)
+    acc = tl.zeros((32, 32), WIDE)
+    total = tl.zeros((32,), WIDE)
+    for j in tl.range(0, B, KB, num_stages=2):
+        r = j + tl.arange(0, KB)
+        d = _batch_rows(deltas, (lead + panel) * 32 + kk, r, size, B, BB, WIDE)
+        a = _batch_rows(kept, block * 32 + kk, r, size, B, BB, WIDE)
+        acc = tl.dot(d, tl.trans(a), acc, input_precision="ieee", out_dtype=WIDE)
+        if BIASED:
+            total += tl.sum(d, 1)
+    word_at = tl.where(own, OWN_WORD + (i - tiles) * 32, WORD + i * 32)
+    base_at = tl.where(own, OWN_BASE + (i - tiles) * 32, BASE + i * 32)
+    has, edge = tile_edges(program, word_at, base_at)
+    tl.store(weight_grad + edge, acc, mask=has)
+    if BIASED:
+        at = tl.load(program + BIAS_AT + (lead + panel) * 32 + kk)
+        tl.store(bias_grad + at, total, mask=(at >= 0) & own)
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def panels_products_back(
+    deltas, packed, sums, program, rows, lead, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
+    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The same for a backward pass: what a stretch of blocks takes from all panels after the stretch."""
+    piece = tl.program_id(0)
+    block = first_block + tl.program_id(1)
+    size = (rows * BB).to(tl.int64)
+    first = tl.load(program + LOWER + block)
+    last = tl.load(program + UPPER + block)
+    later = deltas + piece * size + lead * 32 * BB
+    s = added(_products_back(later, packed, program, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+    row = block * 32 + tl.arange(0, 32)
+    tl.store(sums + piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], s)
