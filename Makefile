@@ -17,7 +17,7 @@ types: .venv/ready
 	$(BIN)/mypy
 
 check: .venv/ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 # On a card: the contract suite and the large cases, compiled, then the memory checker.
 test-gpu: .venv/ready

@@ -154,7 +154,7 @@ def captured(call: Call, warm: int = 3) -> Call:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = call()
-    return partial(_replay, graph, result)
+    return partial(_replay, graph, result, call)
 
 
 def relative_error(got: Tensor, want: Tensor) -> float:
@@ -166,7 +166,8 @@ def relative_error(got: Tensor, want: Tensor) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def _replay(graph: torch.cuda.CUDAGraph, result: object) -> object:
+def _replay(graph: torch.cuda.CUDAGraph, result: object, owner: Call) -> object:
+    """Replay; `owner` holds what the kernels read, which the graph does not."""
     graph.replay()
     return result
 

@@ -23,11 +23,12 @@ ROOMS = [
     "engine",
     "nn",
     "paper",
+    "view",
     "train",
     "study",
-    "view",
+    "demo",
+    "cli",
 ]
-ROOMS += ["demo", "cli"]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 

@@ -10,6 +10,8 @@ from types import ModuleType
 class FourwardError(Exception):
     """The parent of all errors that fourward raises on purpose."""
 
+    exit_code = 2  #: of the command line: 2 for bad input, 1 for a failure
+
 
 class GraphError(FourwardError, ValueError):
     """A graph, its labels, its inputs or its outputs can't become a Dag."""
@@ -64,6 +66,8 @@ class EngineError(FourwardError, ValueError):
 
 class MissingExtraError(FourwardError, ImportError):
     """A package of an optional extra isn't installed."""
+
+    exit_code = 1
 
 
 def require(package: str, extra: str) -> ModuleType:

@@ -32,7 +32,7 @@ def draw_network(net: FourWard, path: str | Path, *, title: str | None = None) -
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 2, width_ratios=[4, 1])
     weight = net.weight.detach().double().cpu().numpy()
-    _draw_layers(figure.add_subplot(grid[:, 0]), net.dag, net.layering, weight)
+    draw_layers(figure.add_subplot(grid[:, 0]), net.dag, net.layering, weight)
     _draw_weights(figure.add_subplot(grid[0, 1]), weight)
     _draw_widths(figure.add_subplot(grid[1, 1]), net.layering)
     figure.suptitle(title or repr(net.dag))
@@ -64,21 +64,22 @@ def place_nodes(dag: Dag, layering: Layering, sweeps: int = 12) -> FloatArray:
     return height
 
 
-def _draw_layers(axes: Axes, dag: Dag, layering: Layering, weight: FloatArray) -> None:
+def draw_layers(axes: Axes, dag: Dag, layering: Layering, weight: FloatArray | None = None) -> None:
+    """Nodes by layer in the paper's colours, edges by weight where there are weights, else grey."""
     from matplotlib.collections import LineCollection
 
     spot = np.column_stack((layering.level, place_nodes(dag, layering)))
-    limit = max(np.quantile(np.abs(weight), 0.98), 1e-12) if len(weight) else 1.0
-    by_size = np.argsort(np.abs(weight))  # strong edges on top
-    lines = LineCollection(
-        list(spot[dag.edges[by_size]]),
-        array=weight[by_size],
-        cmap="PuOr_r",
-        clim=(-limit, limit),
-        linewidths=0.6,
-        alpha=0.6,
-    )
-    axes.add_collection(lines)
+    if weight is None:
+        axes.add_collection(LineCollection(list(spot[dag.edges]), colors="#555555", linewidths=0.6, alpha=0.6))
+    else:
+        limit = max(np.quantile(np.abs(weight), 0.98), 1e-12) if len(weight) else 1.0
+        by_size = np.argsort(np.abs(weight))  # strong edges on top
+        lines = LineCollection(
+            list(spot[dag.edges[by_size]]), array=weight[by_size], cmap="PuOr_r", clim=(-limit, limit), linewidths=0.6,
+            alpha=0.6,
+        )  # fmt: skip
+        axes.add_collection(lines)
+        axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
     source, sink = dag.in_degree == 0, dag.out_degree == 0
     kinds = {
         "source": (source, SOURCE),
@@ -92,7 +93,6 @@ def _draw_layers(axes: Axes, dag: Dag, layering: Layering, weight: FloatArray) -
         axes.scatter(x, y, s=26, c=colour, edgecolors="#333333", linewidths=0.6, zorder=3, label=label)
     axes.set(xlabel="layer", yticks=[], xlim=(-1, layering.height), ylim=(-0.03, 1.03))
     axes.legend(loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 1.06))
-    axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
 
 
 def _draw_weights(axes: Axes, weight: FloatArray) -> None:

@@ -1,0 +1,4 @@
+"""Enters: the words after `fourward`. Leaves: an exit code, and what a command wrote.
+
+Never belongs here: anything that a Python user would want to call; it lives in the rooms above.
+"""
