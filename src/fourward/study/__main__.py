@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from fourward.errors import FourwardError
-from fourward.study.front import FILE, WORDS, PlainProgress, experiments_of, measure, newest, protocols, summary_text
-from fourward.study.protocol import EXPERIMENTS
-from fourward.study.store import Store
+from fourward.study.front import PlainProgress, experiments_of, measure, newest, protocols, summary_text
+from fourward.study.protocol import EXPERIMENTS, WORDS
+from fourward.study.store import FILE, Store
 from fourward.study.tables import gains, status
 
 _WHOLE = ("seeds", "batches", "variants")

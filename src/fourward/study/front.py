@@ -12,21 +12,9 @@ from fourward.errors import StudyError
 from fourward.study.facts import facts
 from fourward.study.protocol import EXPERIMENTS, Protocol, from_words
 from fourward.study.run import Progress, Summary, run
-from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
+from fourward.study.store import CUT_OFF, DONE, FAILED, FILE, Row, Store
 from fourward.study.tables import by_facts
 
-FILE = "results.sqlite"
-#: Lists and numbers of a protocol that a command line may set, with what they say to their reader.
-WORDS = {
-    "sizes": "Nodes of the graphs, with commas between them.",
-    "densities": "Probabilities of an edge, with commas between them.",
-    "batch_sizes": "Batch sizes, with commas between them.",
-    "methods": "Of sequential, deepstruct, 4ward and fourward, with commas between them.",
-    "seeds": "Graphs of a cell.",
-    "batches": "Batches that are counted in a run.",
-    "variants": "Reassigned layerings of a graph.",
-    "cell_seconds": "Limit of a run, and of building a network; whoever takes longer is cut off.",
-}
 _SHARED = ("device", "densities", "seeds", "batches", "variants", "cell_seconds")
 
 
@@ -64,6 +52,9 @@ def newest(out: Path, experiment: str) -> list[Row]:
         groups = by_facts(store.rows(experiment, all_facts=True))
     if not groups:
         raise StudyError(f"{out / FILE} has no rows of {experiment!r}. Run `fourward study {experiment}` first.")
+    if len(groups) > 1:
+        others = len(groups) - 1
+        print(f"rows of {others} other machines, versions or commits in {FILE} are left out", file=sys.stderr)
     return list(groups.values())[-1]
 
 
@@ -94,7 +85,7 @@ def duration(seconds: float) -> str:
     """Seconds as a person says them.
 
     >>> duration(0.4), duration(75), duration(7300)
-    ('0.4 s', '1 min 15 s', '2 h 2 min')
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1g} s"
