@@ -14,7 +14,7 @@ from fourward._version import __version__
 if TYPE_CHECKING:
     from fourward import errors, layering, paper, view
     from fourward.errors import FourwardError
-    from fourward.graph import connectomes, generate, orient
+    from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
@@ -26,6 +26,7 @@ _HOMES = {
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
     "errors": "fourward",
+    "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
     "orient": "fourward.graph",
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "connectomes",
     "errors",
+    "files",
     "generate",
     "layering",
     "orient",
