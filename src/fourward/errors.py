@@ -32,6 +32,10 @@ class CycleError(GraphError):
         return type(self), (self.cycle,)
 
 
+class FileError(FourwardError, ValueError):
+    """A file isn't what its ending says, is damaged, or holds what can't be read safely."""
+
+
 class LayeringError(FourwardError, ValueError):
     """A layering does not fit its graph."""
 
