@@ -86,7 +86,7 @@ def pack(net: FourWard) -> tuple[Tensors, Said]:
 
 def unpack(path: str | Path, tensors: Mapping[str, Tensor], said: Said, **options: Any) -> FourWard:
     """The network in what `read` gave; options as in FourWard."""
-    with _damage_of(path):
+    with damage_of(path):
         part = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
         about = said["network"]
         arrays = {k: part[k].numpy() for k in ("edges", "inputs", "outputs", "level", "activation")}
@@ -141,7 +141,7 @@ def read(path: str | Path) -> tuple[Tensors, Said]:
         ) from None
     if text is None:
         raise FileError(f"{path} is a safetensors file, but fourward didn't write it.")
-    with _damage_of(path):
+    with damage_of(path):
         said = dict(json.loads(text))
         if said["format"] > FORMAT:
             raise FileError(f"{path} was written by fourward {said['version']}, and this is {__version__}: update it.")
@@ -149,7 +149,7 @@ def read(path: str | Path) -> tuple[Tensors, Said]:
 
 
 @contextmanager
-def _damage_of(path: str | Path) -> Iterator[None]:
+def damage_of(path: str | Path) -> Iterator[None]:
     """Whatever goes wrong within is the fault of the file."""
     try:
         yield
