@@ -36,10 +36,6 @@ class FileError(FourwardError, ValueError):
     """A file isn't what its ending says, is damaged, or holds what can't be read safely."""
 
 
-class FileError(FourwardError, ValueError):
-    """A file isn't what its ending says, is damaged, or holds what can't be read safely."""
-
-
 class LayeringError(FourwardError, ValueError):
     """A layering does not fit its graph."""
 

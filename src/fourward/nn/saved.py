@@ -116,6 +116,8 @@ def write(path: str | Path, tensors: Tensors, said: Said) -> None:
     said = {"format": FORMAT, "version": __version__} | said
     path = Path(path)
     with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as the user's other files; safetensors makes files that others can't read
         try:
             save_file(
                 {name: value.contiguous() for name, value in tensors.items()}, temporary, {_KEY: json.dumps(said)}
@@ -125,6 +127,7 @@ def write(path: str | Path, tensors: Tensors, said: Said) -> None:
             if number is None:
                 raise
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        temporary.chmod(mode)
 
 
 def read(path: str | Path) -> tuple[Tensors, Said]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from fourward.errors import FileError
 from fourward.nn import saved
@@ -58,18 +59,27 @@ def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Said | 
         about = said["model"]
         model = Model(
             net,
-            *(about[name] for name in ("features", "targets", "classes")),
+            about["features"],
+            about["targets"],
+            about["classes"],
             _scaling(tensors["scale.x"], len(about["features"])),
             _scaling(tensors["scale.y"], len(about["targets"])) if about["classes"] is None else None,
             direct=about["direct"],
         )
         for name in ("enter", "leave"):
             weights = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}
-            getattr(model, name).load_state_dict(weights)
+            _fill(getattr(model, name), weights)
         state = said.get("state")
         if state is not None:
             state = _together(state, tensors)
         return model.to(net.weight.device).eval(), said.get("setup"), state
+
+
+def _fill(module: nn.Module, weights: Tensors) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:  # torch's word for weights that don't fit
+        raise FileError(f"the adaptors don't fit: {error}") from None
 
 
 def _apart(state: Said) -> tuple[Said, Tensors]:
