@@ -14,7 +14,7 @@ from fourward._version import __version__
 if TYPE_CHECKING:
     from fourward import errors, layering, paper, view
     from fourward.errors import FourwardError
-    from fourward.graph import connectomes, generate, orient
+    from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
@@ -27,6 +27,7 @@ _HOMES = {
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
     "errors": "fourward",
+    "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
     "load": "fourward.nn.saved",
@@ -44,6 +45,7 @@ __all__ = [
     "__version__",
     "connectomes",
     "errors",
+    "files",
     "generate",
     "layering",
     "load",

@@ -14,7 +14,7 @@ import numpy as np
 from fourward.errors import FileError, GraphError, OptionError, require
 from fourward.graph import content, convert, notes
 from fourward.graph.content import Bytes
-from fourward.graph.convert import EdgeList, IntArray
+from fourward.graph.convert import EdgeList, IntArray, Labels
 from fourward.graph.weighted import Loaded, Weighted
 
 #: Names by which the first two columns of a header are known.
@@ -23,7 +23,7 @@ _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _LONGEST = 2**20  # bytes of a line with an edge
 #: Peak bytes of memory for each row, from the file to a Dag, measured on 10^7 rows; text labels add what they are long.
-_ROW_BYTES = 120
+_ROW_BYTES = 100
 
 
 class _Row(NamedTuple):
@@ -262,33 +262,32 @@ def _line_of(data: Bytes, layout: _Layout, k: int) -> int:
 def _graph(source: Any, target: Any, said: dict[str, Any]) -> EdgeList:
     import pyarrow as pa
 
-    nodes = said.get("nodes")
-    if source.type == pa.int64():
-        graph = convert.from_pairs(np.column_stack((source.to_numpy(), target.to_numpy())), nodes)
+    codes = pa.chunked_array(source.chunks + target.chunks).dictionary_encode()  # all chunks share one dictionary
+    flat = np.concatenate([chunk.indices.to_numpy() for chunk in codes.chunks])
+    ends, names = (flat[: len(source)], flat[len(source) :]), codes.chunk(0).dictionary
+    if "nodes" in said:
+        number, labels = _as_listed(names.to_pylist(), said["nodes"])
     else:
-        codes = pa.chunked_array(source.chunks + target.chunks).dictionary_encode().unify_dictionaries()
-        names = codes.chunk(0).dictionary.to_pylist()
-        flat = np.concatenate([chunk.indices.to_numpy() for chunk in codes.chunks])
-        number, labels = _numbered(names, flat[: len(source)], flat[len(source) :], nodes)
-        graph = EdgeList(number[flat[: len(source)]], number[flat[len(source) :]], labels, directed=True)
-    return graph._replace(inputs=said.get("inputs"), outputs=said.get("outputs"))
-
-
-def _numbered(
-    names: list[str], source: IntArray, target: IntArray, nodes: list[Any] | None
-) -> tuple[IntArray, tuple[Any, ...]]:
-    """The node of each name, in the order of `nodes` or else of first appearance; and the labels in that order."""
-    number = np.empty(len(names), np.int32)
-    if nodes is None:
-        order = np.argsort(_first_seen(source, target, len(names)))
+        integers = names.type == pa.int64()
+        order = np.argsort(names.to_numpy() if integers else _first_seen(*ends, len(names)))
+        number = np.empty(len(names), np.int32)
         number[order] = np.arange(len(names))
-        return number, tuple(names[k] for k in order.tolist())
+        labels = _shortest(names.take(pa.array(order)).to_pylist())
+    return EdgeList(number[ends[0]], number[ends[1]], labels, True, said.get("inputs"), said.get("outputs"))
+
+
+def _as_listed(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:
+    """The node of each name, where our own comment lists the nodes; and the labels."""
     place = {label: k for k, label in enumerate(nodes)}
     missing = [name for name in names if name not in place]
     if missing:
         raise FileError(f"an edge names {missing[0]!r}, which the list of nodes at the top of the file doesn't hold.")
-    number[:] = [place[name] for name in names]
-    return number, tuple(nodes)
+    return np.array([place[name] for name in names], np.int32), tuple(nodes)
+
+
+def _shortest(labels: list[Any]) -> Labels:
+    """Labels that are 0 to N-1 take no memory."""
+    return range(len(labels)) if labels[0] == 0 and labels[-1] == len(labels) - 1 else tuple(labels)
 
 
 def _first_seen(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:

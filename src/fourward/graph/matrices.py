@@ -15,7 +15,7 @@ from fourward.graph.content import Bytes
 from fourward.graph.convert import EdgeList, IntArray, Labels
 from fourward.graph.weighted import FloatArray, Loaded, Weighted
 
-_ENTRY_BYTES = 120  # peak memory for each entry on the way to a Dag
+_ENTRY_BYTES = 100  # peak memory for each entry on the way to a Dag
 
 
 def read_mtx(path: Path) -> Weighted:
