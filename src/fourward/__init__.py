@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
+    from fourward.nn.saved import load, save
 
 _HOMES = {
     "Dag": "fourward.graph.dag",
@@ -29,8 +30,10 @@ _HOMES = {
     "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
+    "load": "fourward.nn.saved",
     "orient": "fourward.graph",
     "paper": "fourward",
+    "save": "fourward.nn.saved",
     "view": "fourward",
 }
 
@@ -45,8 +48,10 @@ __all__ = [
     "files",
     "generate",
     "layering",
+    "load",
     "orient",
     "paper",
+    "save",
     "view",
 ]
 
@@ -55,7 +60,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fourward' has no attribute {name!r}")
     home = _HOMES[name]
-    value = import_module(f"{home}.{name}") if name.islower() else getattr(import_module(home), name)
+    inside = vars(import_module(home))
+    value = inside[name] if name in inside else import_module(f"{home}.{name}")
     globals()[name] = value
     return value
 

@@ -68,6 +68,16 @@ class EngineError(FourwardError, ValueError):
     """An engine is unknown, or can't run what was asked of it."""
 
 
+class DataError(FourwardError, ValueError):
+    """A table, an array or a target can't be learned from."""
+
+
+class TrainingError(FourwardError, RuntimeError):
+    """Training could not go on."""
+
+    exit_code = 1
+
+
 class MissingExtraError(FourwardError, ImportError):
     """A package of an optional extra isn't installed."""
 
