@@ -102,9 +102,7 @@ def train(
     else:
         if graph is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
-        options = Options(
-            epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed
-        )
+        options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
         setup = run.Setup(
             data, target, None if task is None else task.value, tuple(drop or ()), held, test, precision.value, options
         )
