@@ -155,6 +155,7 @@ def test_a_second_ctrl_c_stops_at_once(folder, capsys, monkeypatch):
     assert train("--epochs", 6, "--out", "a") == 130
     assert "What was saved before is whole. Go on with: fourward train --out a --resume" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is handler
+    impatient.epoch = None
     assert run("train", "--out", "a", "--resume", "--device", "cpu") == 0
 
 
