@@ -96,6 +96,19 @@ def test_a_paused_run_goes_on_as_if_nothing_had_been(tmp_path, calls, schedule):
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
+def test_the_best_model_is_remembered(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", x=rng.normal(size=(60, 5)), y=rng.integers(0, 2, 60))  # nothing to be learned
+    setup = Setup(str(tmp_path / "noise.npz"), options=Options(epochs=30, batch_size=8, schedule="constant"))
+    wide = fw.generate.layered_mlp([5, 60, 60, 2])
+    with pytest.raises(run.Interrupted):
+        run.start(wide, setup, tmp_path / "run", watchers=[Asks(20)])
+    on = run.resume(tmp_path / "run")
+    whole = run.start(wide, setup, tmp_path / "whole")
+    assert on.history.best_epoch < 19, "or else this proves nothing"
+    assert torch.equal(on.model.net.weight, whole.model.net.weight)
+
+
 def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path):
     words = [GRAPH, "--data", "digits", "--epochs", "60", "--batch-size", "32", "--dropout", "0.1", "--device", "cpu"]
     out = tmp_path / "run"
