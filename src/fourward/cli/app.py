@@ -15,6 +15,7 @@ COMMANDS: list[str] = [
     "train",
     "evaluate",
     "predict",
+    "study",
 ]
 
 

@@ -49,7 +49,7 @@ def read(path: Path, kind: str, header: bool | None = None, columns: Sequence[st
     try:
         layout = _look(path, data, kind, header, columns)
         if isinstance(layout, dict):
-            return Weighted(convert.from_pairs(np.empty((0, 2), np.int64), layout["nodes"]), stated=False)
+            return Weighted(_edgeless(layout), stated=False)
         _check_memory(path, data, layout)
         source, target, weight = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -101,6 +101,8 @@ def _look(
             return said
         if below is None:
             raise FileError(f"{path} has a header, {first!r}, and no edges below it.")
+        if len(below.cells) != len(top.cells):
+            raise _wrong_width(path, below, len(top.cells), delimiter)
         return _Layout(below, delimiter, chosen, said)
     return _Layout(top, delimiter, _columns(path, top, [], columns), said)
 
@@ -235,12 +237,10 @@ def _has_empty(columns: list[Any]) -> bool:
 def _explained(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileError:
     """The first line that is wrong, found by reading line by line."""
     wanted = len(layout.first.cells)
-    for line, _, cells, _ in _rows(data, layout.first.start, layout.first.line, layout.delimiter):
+    for row in _rows(data, layout.first.start, layout.first.line, layout.delimiter):
+        line, cells = row.line, row.cells
         if len(cells) != wanted:
-            mark = {"\t": "tabs", " ": "single spaces"}.get(layout.delimiter, repr(layout.delimiter))
-            return FileError(
-                f"{path}, line {line} has {len(cells)} columns, set apart by {mark}; {wanted} were wanted."
-            )
+            return _wrong_width(path, row, wanted, layout.delimiter)
         if not all(cells[c] for c in layout.columns):
             return FileError(f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.")
         if len(layout.columns) == 3 and not _is_finite(cells[layout.columns[2]]):
@@ -249,6 +249,13 @@ def _explained(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileEr
                 "is read as weight; columns=, on the command line --columns, takes others."
             )
     return FileError(f"{path} can't be read: {failure}.")
+
+
+def _wrong_width(path: Path, row: _Row, wanted: int, delimiter: str) -> FileError:
+    mark = {"\t": "tabs", " ": "single spaces"}.get(delimiter, repr(delimiter))
+    return FileError(
+        f"{path}, line {row.line} has {len(row.cells)} columns, set apart by {mark}, but {wanted} were wanted."
+    )
 
 
 def _is_finite(cell: str) -> bool:
@@ -274,6 +281,11 @@ def _graph(source: Any, target: Any, said: dict[str, Any]) -> EdgeList:
         number[order] = np.arange(len(names))
         labels = _shortest(names.take(pa.array(order)).to_pylist())
     return EdgeList(number[ends[0]], number[ends[1]], labels, True, said.get("inputs"), said.get("outputs"))
+
+
+def _edgeless(said: dict[str, Any]) -> EdgeList:
+    none = np.empty(0, np.int64)
+    return EdgeList(none, none, _shortest(said["nodes"]), True, said.get("inputs"), said.get("outputs"))
 
 
 def _as_listed(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:

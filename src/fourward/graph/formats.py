@@ -92,7 +92,12 @@ def guard_xml(path: Path, data: Bytes) -> None:
             "small file fill all memory. No graph needs them: remove the DOCTYPE."
         )
 
+    def check(name: str, attributes: dict[str, str]) -> None:
+        if name.rpartition(":")[2] == "edge" and not {"source", "target"} <= attributes.keys():
+            raise FileError(f"{path}, line {parser.CurrentLineNumber}: an edge has no source or no target.")
+
     parser = expat.ParserCreate()
+    parser.StartElementHandler = check  # networkx would make a node 'None' of it
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
     try:

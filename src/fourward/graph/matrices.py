@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -23,10 +24,11 @@ def read_mtx(path: Path) -> Weighted:
     from scipy.io import mmread
 
     data = content.load(path)
-    said = _mtx_note(path, data)
+    said, start = _mtx_note(path, data)
+    whole = _mtx_numbers(path, data, start)
     try:
-        field, symmetry = _check_mtx(path, data)
-        matrix = mmread(BytesIO(data[:]), spmatrix=False)
+        field, symmetry = _check_mtx(path, whole)
+        matrix = mmread(BytesIO(whole), spmatrix=False)
     except FourwardError:
         raise
     except Exception as error:  # scipy's parser raises many kinds
@@ -100,7 +102,8 @@ def write_npz(loaded: Loaded, file: BinaryIO) -> None:
     np.savez(file, **arrays)
 
 
-def _mtx_note(path: Path, data: Bytes) -> dict[str, Any]:
+def _mtx_note(path: Path, data: Bytes) -> tuple[dict[str, Any], int]:
+    """What our own comment says, and where the comments end."""
     if data[:14].lower() != b"%%matrixmarket":
         raise FileError(f"{path} is no Matrix Market file: it doesn't start with %%MatrixMarket.")
     said: dict[str, Any] = {}
@@ -110,14 +113,24 @@ def _mtx_note(path: Path, data: Bytes) -> dict[str, Any]:
         if data[start + 1 : start + 10] == notes.MARK.encode():
             said |= notes.parse(path, content.text(path, data[start + 1 : stop or None]).strip())
         start = stop
-    return said
+    return said, start or len(data)
 
 
-def _check_mtx(path: Path, data: Bytes) -> tuple[str, str]:
+def _mtx_numbers(path: Path, data: Bytes, start: int) -> bytes:
+    """The file with a line end, and numbers alone after the comments: scipy 1.17's parser crashes on others."""
+    line = data[:start].count(b"\n") + 1
+    stray = re.search(rb"[^0-9+\-.eE \t\r\n]", memoryview(data)[start:])
+    if stray is not None:
+        line += data[start : start + stray.start()].count(b"\n")
+        raise FileError(f"{path}, line {line}: {stray[0]!r} belongs to no number.")
+    return data[:] + b"\n"
+
+
+def _check_mtx(path: Path, data: bytes) -> tuple[str, str]:
     """Field and symmetry, of a matrix that is a graph and fits into memory."""
     from scipy.io import mminfo
 
-    rows, columns, entries, form, field, symmetry = mminfo(BytesIO(data[:]))
+    rows, columns, entries, form, field, symmetry = mminfo(BytesIO(data))
     if form != "coordinate" or field == "complex" or symmetry not in ("general", "symmetric"):
         raise FileError(
             f"{path} holds a {symmetry} {field} matrix in {form} form. A general or symmetric matrix of real numbers "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,5 +134,5 @@ def _chosen(words: Sequence[str] | None, labels: Labels) -> list[Any] | None:
     if words is None:
         return None
     known = labels if isinstance(labels, range) else frozenset(labels)
-    spelt = {word: int(word) for word in words if word.lstrip("-").isdecimal()}
+    spelt = {word: int(word) for word in words if re.fullmatch(r"-?\d+", word)}
     return [spelt[word] if word in spelt and word not in known and spelt[word] in known else word for word in words]

@@ -165,8 +165,6 @@ def _train(
     watching = [*watchers, TensorBoard(out / "tensorboard"), keeper]
     with damage_of(out / LAST):
         loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
-    if loop.epoch > 0:
-        keeper.recall()
     if not loop.finished:
         _learn(loop, keeper, setup, where)
     if _rank() > 0:
@@ -218,10 +216,6 @@ class Keeper(Best):
     def saved(self) -> bool:
         """Whether there is something to go on from."""
         return (self.out / LAST).exists()
-
-    def recall(self) -> None:
-        """The best weights of an earlier run."""
-        self.weights = checkpoint.load(self.out / BEST)[0].state_dict()
 
     def after_steps(self, loop: Loop) -> None:
         """Save where epochs are long."""
