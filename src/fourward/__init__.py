@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
+    from fourward.view.draw import draw
 
 _HOMES = {
     "Dag": "fourward.graph.dag",
@@ -25,6 +26,7 @@ _HOMES = {
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
+    "draw": "fourward.view.draw",
     "errors": "fourward",
     "generate": "fourward.graph",
     "layering": "fourward",
@@ -40,6 +42,7 @@ __all__ = [
     "Layering",
     "__version__",
     "connectomes",
+    "draw",
     "errors",
     "generate",
     "layering",
@@ -52,8 +55,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fourward' has no attribute {name!r}")
-    home = _HOMES[name]
-    value = import_module(f"{home}.{name}") if name.islower() else getattr(import_module(home), name)
+    home = import_module(_HOMES[name])
+    value = vars(home)[name] if name in vars(home) else import_module(f"{home.__name__}.{name}")
     globals()[name] = value
     return value
 

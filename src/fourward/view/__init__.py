@@ -2,7 +2,3 @@
 
 Never belongs here: training, timing, anything that a picture doesn't show.
 """
-
-from fourward.view.draw import draw_network
-
-__all__ = ["draw_network"]

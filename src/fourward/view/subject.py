@@ -1,0 +1,61 @@
+"""What is to be shown: a graph, its layering, and what a network adds to them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fourward.errors import OptionError
+from fourward.graph.convert import IntArray
+from fourward.graph.dag import Dag
+from fourward.layering import Layering, longest_path, push_sources
+from fourward.layering.layering import check_same_graph
+from fourward.nn.module import FourWard
+from fourward.view.place import FloatArray
+
+#: The kinds of node, by the code that `kinds` gives them; the paper draws them green, red, white and violet.
+KINDS = ("source", "hidden", "hidden, could move", "sink")
+
+
+class Subject(NamedTuple):
+    """A graph with a layering, and with weights where it is a network."""
+
+    dag: Dag
+    layering: Layering
+    weight: FloatArray | None  #: (E,)
+    bias: FloatArray | None  #: (N-I,)
+    net: FourWard | None
+
+
+def subject_of(thing: Any, layering: Layering | None = None) -> Subject:
+    """A network or a Dag as a subject; its layering is the network's own, or the paper's."""
+    if not isinstance(thing, Dag | FourWard):
+        raise OptionError(
+            f"a {type(thing).__name__} came, but a picture is made of a Dag or of a FourWard network. "
+            "A connectome has a Dag as its .dag; fourward.Dag.from_networkx and the like make one."
+        )
+    net = None if isinstance(thing, Dag) else thing
+    dag = thing if isinstance(thing, Dag) else thing.dag
+    if layering is None:
+        layering = push_sources(dag, longest_path(dag)) if net is None else net.layering
+    check_same_graph(dag, layering)
+    layering.verify()
+    if net is None:
+        return Subject(dag, layering, None, None, None)
+    bias = None if net.bias is None else net.bias.detach().float().cpu().numpy()
+    return Subject(dag, layering, net.weight.detach().float().cpu().numpy(), bias, net)
+
+
+def kinds(layering: Layering) -> IntArray:
+    """(N,) the kind of each node, an index into KINDS."""
+    dag = layering.dag
+    hidden = np.where(layering.slack > 0, 2, 1)
+    return np.asarray(np.where(dag.in_degree == 0, 0, np.where(dag.out_degree == 0, 3, hidden)))
+
+
+def limit_of(values: FloatArray) -> float:
+    """The size at which a colour scale ends: nearly all values are smaller, and it is never 0."""
+    sizes = np.abs(values[np.isfinite(values)])
+    limit = float(np.quantile(sizes, 0.98)) if len(sizes) else 0.0
+    return limit or (float(sizes.max(initial=0.0)) or 1.0)
