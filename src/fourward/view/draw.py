@@ -95,7 +95,7 @@ def _compose(subject: Subject, kind: Kind) -> Picture:
 
 def _inches(dag: Dag, layering: Layering) -> tuple[float, float]:
     """Width and height that leave room for most names, within what a screen can show."""
-    across = (layering.height + 1) * 1.2 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
+    across = (layering.height + 1) * 1.35 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
     up = np.bincount(layering.level).max() * 0.22
     return float(np.clip(across, 9, 24)), float(np.clip(up, 7, 14))
 
@@ -117,7 +117,7 @@ def draw_layers(
     """
     height = place_nodes(dag, layering)
     spot = np.column_stack((layering.level.astype(np.float64), height))
-    _draw_edges(axes, dag, spot, bows(dag, layering, height), weight)
+    top = _draw_edges(axes, dag, spot, bows(dag, layering, height), weight)
     room = _room(axes, layering)
     radius = np.clip(np.minimum(0.24 * room[:, 0], 0.4 * room[:, 1]), 1.2, 4.5)[layering.level]
     kind = kinds(layering)
@@ -127,7 +127,7 @@ def draw_layers(
         label = f"{name} ({len(x):,})" if len(x) else None
         look: dict[str, Any] = {"c": colour, "marker": marker, "edgecolors": "#222222", "linewidths": 0.7}
         axes.scatter(x, y, s=size, zorder=3, label=label, **look)
-    axes.set(xlabel="layer", yticks=[], xlim=(-MARGIN, layering.height - 1 + MARGIN), ylim=(-0.04, 1.04))
+    axes.set(xlabel="layer", yticks=[], xlim=(-MARGIN, layering.height - 1 + MARGIN), ylim=(-top, 1 + top))
     whole_numbers(axes.xaxis)
     ticks = axes.get_xticks()
     axes.set_xticks(ticks[(ticks >= 0) & (ticks < layering.height)])
@@ -136,7 +136,8 @@ def draw_layers(
     return _write_names(axes, layering, spot, room, radius) if names else 0
 
 
-def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight: FloatArray | None) -> None:
+def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight: FloatArray | None) -> float:
+    """Draw the edges; returns how far they, or nodes, reach beyond the heights 0 and 1."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path as Curve
 
@@ -145,6 +146,7 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     first = np.arange(dag.num_edges) if weight is None else np.argsort(np.abs(weight))  # strong edges on top
     begin, end = spot[dag.source[first]], spot[dag.target[first]]
     middle = (begin + end) / 2
+    beyond = max(0.04, float((np.abs(middle[:, 1] + bow[first] - 0.5) - 0.48).max(initial=0.0)))
     middle[:, 1] += 2 * bow[first]  # a quadratic curve goes half as far as the point that pulls it
     codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
     curves = [Curve(points, codes) for points in np.stack((begin, middle, end), 1)]
@@ -152,7 +154,7 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     look: dict[str, Any] = {"facecolors": "none", "alpha": opacity, "zorder": 1}
     if weight is None:
         axes.add_collection(PathCollection(curves, edgecolors="#555555", linewidths=0.6, **look), autolim=False)
-        return
+        return beyond
     limit = limit_of(weight)
     ordered = np.clip(np.nan_to_num(weight[first]), -limit, limit)
     widths = 0.3 + 1.1 * np.abs(ordered) / limit
@@ -160,6 +162,7 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     axes.add_collection(lines, autolim=False)
     bar = axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
     bar.solids.set_alpha(1)  # type: ignore[union-attr]
+    return beyond
 
 
 def _room(axes: Axes, layering: Layering) -> FloatArray:

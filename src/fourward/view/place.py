@@ -31,20 +31,25 @@ class _Walk(NamedTuple):
 
 
 def place_nodes(dag: Dag, layering: Layering) -> FloatArray:
-    """(N,) heights between 0 and 1: nodes spread evenly over their layer, in an order with few crossings.
+    """(N,) heights between 0 and 1: nodes spread evenly over their layer, in an order with few crossings."""
+    return place(dag.source, dag.target, layering.level)
+
+
+def place(source: IntArray, target: IntArray, level: IntArray) -> FloatArray:
+    """(N,) the same for the edges (E,) between nodes of these levels (N,).
 
     Sweeps forth and back order each layer by the mean height of its nodes' neighbours in the layers that were
     ordered before, and the best sweep is kept. Neighbours in a layer are then swapped as long as that saves crossings
     and takes less than about a second. Small graphs begin from several orders.
     """
-    walk, some = _walk(dag, layering), _sample(dag.num_edges)
+    num_edges = len(source)
+    walk, some = _walk(source, target, level), _sample(num_edges)
     best: FloatArray = np.empty(0)
     fewest = -1
-    for seed in range(STARTS if dag.num_edges <= SMALL else 1):
-        order = np.argsort(layering.level, kind="stable") if seed == 0 else _shuffled(layering, seed)
-        height = _best_sweep(walk, order, some)
-        order = np.lexsort((height, layering.level))
-        _swap(order, *walk, height, int(min(12, PAIRS / max(8 * dag.num_edges**2, 1))))
+    for seed in range(STARTS if num_edges <= SMALL else 1):
+        tie = np.random.default_rng(seed).random(len(level)) if seed else np.arange(len(level))
+        height = _best_sweep(walk, np.lexsort((tie, level)), some)
+        _swap(np.lexsort((height, level)), *walk, height, int(min(12, PAIRS / max(8 * num_edges**2, 1))))
         found = _crossings(walk.source[some], walk.target[some], walk.level, height)
         if fewest < 0 or found < fewest:
             best, fewest = height, found
@@ -67,7 +72,7 @@ def _best_sweep(walk: _Walk, order: IntArray, some: IntArray) -> FloatArray:
 
 def crossings(dag: Dag, layering: Layering, height: FloatArray) -> int:
     """How many pairs of edges cross, drawn as straight lines; time grows with the square of the edges."""
-    walk = _walk(dag, layering)
+    walk = _walk(dag.source, dag.target, layering.level)
     return int(_crossings(walk.source, walk.target, walk.level, np.asarray(height, np.float64)))
 
 
@@ -85,22 +90,17 @@ def bows(dag: Dag, layering: Layering, height: FloatArray) -> FloatArray:
     return np.asarray(outwards * (span - 1) / (2 * max(layering.height - 1, 1) * layering.attenuation))
 
 
-def _walk(dag: Dag, layering: Layering) -> _Walk:
-    source, target = np.ascontiguousarray(dag.source), np.ascontiguousarray(dag.target)
+def _walk(source: IntArray, target: IntArray, level: IntArray) -> _Walk:
     ends = np.concatenate((target, source))
-    edge = np.argsort(ends, kind="stable") % max(dag.num_edges, 1)
-    edge_start = np.concatenate(([0], np.cumsum(dag.in_degree + dag.out_degree)))
-    start = np.concatenate(([0], np.cumsum(np.bincount(layering.level, minlength=layering.height))))
-    return _Walk(start, source, target, edge, edge_start, layering.level.astype(np.float64))
+    edge = np.argsort(ends, kind="stable") % max(len(source), 1)
+    edge_start = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=len(level)))))
+    start = np.concatenate(([0], np.cumsum(np.bincount(level))))
+    return _Walk(start, source.copy(), target.copy(), edge, edge_start, level.astype(np.float64))
 
 
 def _sample(num_edges: int) -> IntArray:
     count = min(num_edges, COUNTED)
     return np.random.default_rng(0).choice(num_edges, count, replace=False) if count else np.arange(0)
-
-
-def _shuffled(layering: Layering, seed: int) -> IntArray:
-    return np.lexsort((np.random.default_rng(seed).random(len(layering.level)), layering.level))
 
 
 @compiled
