@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, layering, paper, view
+    from fourward import errors, layering, paper
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, generate, orient
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
     from fourward.view.draw import draw
+    from fourward.view.page import view
 
 _HOMES = {
     "Dag": "fourward.graph.dag",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from fourward.errors import InputError, OptionError, require
 from fourward.nn.module import FourWard
 from fourward.view.place import FloatArray
 from fourward.view.spread import whole_numbers
+from fourward.view.subject import activations_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,14 +130,8 @@ def mean_activations(net: FourWard, x: torch.Tensor) -> FloatArray:
     layering = net.layering
     level = torch.as_tensor(np.array(layering.level), dtype=torch.int64)
     size = torch.bincount(level, minlength=layering.height)
-    parts, was_training = [], net.training
-    net.eval()
-    try:
-        with torch.no_grad():
-            for rows in x.split(max(VALUES // net.dag.num_nodes, 1)):
-                size_of = net.activations(rows).abs().double().cpu()
-                parts.append(torch.zeros(len(rows), layering.height).double().index_add_(1, level, size_of) / size)
-    finally:
-        net.train(was_training)
-    result: Any = torch.cat(parts).T.numpy()
-    return np.asarray(result)
+    parts = []
+    for rows in x.split(max(VALUES // net.dag.num_nodes, 1)):
+        total = torch.zeros(len(rows), layering.height).double()
+        parts.append(total.index_add_(1, level, activations_of(net, rows).abs().double()) / size)
+    return np.asarray(torch.cat(parts).T.numpy())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fourward.errors import OptionError
 from fourward.graph.convert import IntArray
@@ -59,3 +60,14 @@ def limit_of(values: FloatArray) -> float:
     sizes = np.abs(values[np.isfinite(values)])
     limit = float(np.quantile(sizes, 0.98)) if len(sizes) else 0.0
     return limit or (float(sizes.max(initial=0.0)) or 1.0)
+
+
+def activations_of(net: FourWard, x: torch.Tensor) -> torch.Tensor:
+    """(S, N) what all nodes compute for the samples x, without dropout, on the CPU."""
+    was_training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net.activations(x).cpu()
+    finally:
+        net.train(was_training)
