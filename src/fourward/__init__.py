@@ -14,10 +14,11 @@ from fourward._version import __version__
 if TYPE_CHECKING:
     from fourward import errors, layering, paper
     from fourward.errors import FourwardError
-    from fourward.graph import connectomes, generate, orient
+    from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
+    from fourward.nn.saved import load, save
     from fourward.view.draw import draw
     from fourward.view.page import view
 
@@ -29,10 +30,13 @@ _HOMES = {
     "connectomes": "fourward.graph",
     "draw": "fourward.view.draw",
     "errors": "fourward",
+    "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
+    "load": "fourward.nn.saved",
     "orient": "fourward.graph",
     "paper": "fourward",
+    "save": "fourward.nn.saved",
     "view": "fourward",
 }
 
@@ -45,10 +49,13 @@ __all__ = [
     "connectomes",
     "draw",
     "errors",
+    "files",
     "generate",
     "layering",
+    "load",
     "orient",
     "paper",
+    "save",
     "view",
 ]
 
@@ -56,8 +63,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fourward' has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    value = vars(home)[name] if name in vars(home) else import_module(f"{home.__name__}.{name}")
+    home = _HOMES[name]
+    inside = vars(import_module(home))
+    value = inside[name] if name in inside else import_module(f"{home}.{name}")
     globals()[name] = value
     return value
 
