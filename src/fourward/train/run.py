@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +29,18 @@ from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
 from fourward.nn.saved import damage_of
 from fourward.train import checkpoint
-from fourward.train.data import Array, Data, Task, read, split
+from fourward.train.checkpoint import BEST, LAST
+from fourward.train.data import Array, Data, read, split
 from fourward.train.fitting import Best, as_samples, run_loop
-from fourward.train.loop import History, Loop, Options, Paused, Watcher
+from fourward.train.history import History
+from fourward.train.loop import Loop, Paused, Watcher
 from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
+from fourward.train.options import PRECISIONS, Setup
+from fourward.train.watch import TensorBoard
 
-BEST, LAST = "best.safetensors", "last.safetensors"
-#: What Lightning calls them; in bf16 the weights stay in 32 bits.
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed"}
 #: Seconds within an epoch after which the state is kept all the same.
 _LONG = 60.0
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a run is started; its checkpoints remember."""
-
-    data: str  #: as in `fourward.train.data.read`
-    target: str | None = None
-    task: Task | None = None
-    drop: tuple[str, ...] = ()
-    held: float = 0.15  #: share of the rows that early stopping and the choice of the best model look at
-    test: float = 0.15  #: share of the rows that the result is measured on
-    precision: str = "32"  #: or "bf16"
-    options: Options = field(default_factory=Options)
-
-    def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise OptionError(f"precision={self.precision!r} came. Known are {', '.join(PRECISIONS)}.")
-
-    @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Setup:
-        """What `asdict` made of one."""
-        return cls(**said | {"options": Options(**said["options"]), "drop": tuple(said["drop"])})
 
 
 @dataclass(frozen=True)
@@ -150,18 +128,12 @@ def resume(
         raise FileError(f"{path} holds a model, but not the state of its training, so it can't go on.")
     with damage_of(path):
         setup, digest = Setup.from_json(said["setup"]), said["digest"]
-    check_graph(path, model, graph)
+    if graph is not None:
+        checkpoint.check_graph(path, model, graph if isinstance(graph, Dag) else graph.dag)
     found = _read(setup, data)
     if found.digest != digest:
         raise DataError(f"{data or setup.data} isn't the data that {out} learned from: its values are others.")
     return _train(model, found, setup, Path(out), state, watchers, where)
-
-
-def check_graph(path: str | Path, model: Model, graph: Dag | FourWard | None) -> None:
-    """Refuse a checkpoint of another graph."""
-    dag = graph.dag if isinstance(graph, FourWard) else graph
-    if dag is not None and dag != model.net.dag:
-        raise FileError(f"{path} is a checkpoint of another graph: {model.net.dag!r}, but {dag!r} came.")
 
 
 def _read(setup: Setup, data: str | None = None) -> Data:
@@ -190,7 +162,9 @@ def _train(
     keeper = Keeper(out, model, {"setup": asdict(setup), "digest": data.digest})
     samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
     assert samples is not None
-    loop = Loop(model, data.task, setup.options, samples, held_out, [*watchers, keeper], state)
+    loop = Loop(
+        model, data.task, setup.options, samples, held_out, [*watchers, TensorBoard(out / "tensorboard"), keeper], state
+    )
     if loop.epoch > 0:
         keeper.recall()
     if not loop.finished:
