@@ -15,21 +15,23 @@ from fourward.nn.module import FourWard
 from fourward.view.density import draw_density
 from fourward.view.place import FloatArray, bows, place_nodes
 from fourward.view.spread import draw_degrees, draw_weights, draw_widths, whole_numbers
-from fourward.view.subject import KINDS, Subject, kinds, limit_of, subject_of
+from fourward.view.subject import KINDS, Subject, describe, kinds, limit_of, subject_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from fourward.view.figure import Picture
 
-__all__ = ["draw", "draw_layers", "place_nodes"]
+__all__ = ["HIDDEN", "MOVABLE", "SINK", "SOURCE", "draw", "draw_layers", "place_nodes"]
 
 Kind = Literal["auto", "lines", "density"]
 
 MOST_EDGES, MOST_NODES = 12_000, 3_000  #: that are drawn one by one unless lines are asked for
 
-#: Colour and shape of each of subject.KINDS: the paper's colours, and shapes for whoever can't tell those apart.
-LOOKS = (("#2a9d4a", ">"), ("#d1495b", "o"), ("#ffffff", "o"), ("#7b3fa0", "s"))
+#: The paper's colours: sources green, hidden nodes red, sinks violet, nodes that could move white.
+SOURCE, HIDDEN, SINK, MOVABLE = "#2a9d4a", "#d1495b", "#7b3fa0", "#ffffff"
+#: Colour and shape of each of subject.KINDS; the shapes are for whoever can't tell the colours apart.
+LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"))
 
 FONT = 5.5  #: size of a node's name, in points, at least
 LETTER = 0.62  #: width of a letter, in its size
@@ -42,6 +44,7 @@ def draw(
     *,
     title: str | None = None,
     layering: Layering | None = None,
+    weight: Any = None,
     kind: Kind = "auto",
 ) -> Picture:
     """Draw a network or a graph: its layers, its weights, and how degrees and layers are spread.
@@ -51,6 +54,7 @@ def draw(
         path: A PNG, SVG or PDF file to write, by its ending.
         title: Default: what the graph is made of.
         layering: To draw by; default: the network's own, or the paper's longest path with sources pushed.
+        weight: (E,) numbers of a Dag's edges, such as the strengths of synapses; a network has its own.
         kind: "lines" for nodes and edges, "density" for the number of edges from layer to layer, "auto" for
             lines where a graph is small enough for them.
 
@@ -59,13 +63,17 @@ def draw(
     """
     if kind not in ("auto", "lines", "density"):
         raise OptionError(f"kind={kind!r} came, but a picture is drawn by 'lines', 'density' or 'auto'.")
-    subject = subject_of(net_or_dag, layering)
+    subject = subject_of(net_or_dag, layering, weight)
     require("matplotlib", "plot")
+    from fourward.view.figure import check_ending
+
+    if path is not None:
+        check_ending(path)  # before the work
     if kind == "auto":
         few = subject.dag.num_edges <= MOST_EDGES and subject.dag.num_nodes <= MOST_NODES
         kind = "lines" if few else "density"
     picture = _compose(subject, kind)
-    picture.suptitle(title or repr(subject.dag), parse_math=False)
+    picture.suptitle(title or describe(subject.dag), parse_math=False)
     if path is not None:
         picture.save(path)
     return picture
@@ -101,7 +109,13 @@ def _inches(dag: Dag, layering: Layering) -> tuple[float, float]:
 
 
 def draw_layers(
-    axes: Axes, dag: Dag, layering: Layering, weight: FloatArray | None = None, *, names: bool = False
+    axes: Axes,
+    dag: Dag,
+    layering: Layering,
+    weight: FloatArray | None = None,
+    *,
+    names: bool = False,
+    movable: bool = True,
 ) -> int:
     """Nodes by layer in the paper's colours, edges by weight where there are weights, else grey.
 
@@ -111,6 +125,7 @@ def draw_layers(
         layering: Its layering.
         weight: (E,) of the edges.
         names: Whether to write the nodes' labels, where there is room for them.
+        movable: Whether hidden nodes that could move are white; else all are red.
 
     Returns:
         How many names were written.
@@ -120,7 +135,7 @@ def draw_layers(
     top = _draw_edges(axes, dag, spot, bows(dag, layering, height), weight)
     room = _room(axes, layering)
     radius = np.clip(np.minimum(0.24 * room[:, 0], 0.4 * room[:, 1]), 1.2, 4.5)[layering.level]
-    kind = kinds(layering)
+    kind = kinds(layering, movable)
     for code, (name, (colour, marker)) in enumerate(zip(KINDS, LOOKS, strict=True)):
         x, y = spot[kind == code].T
         size = (2 * radius[kind == code]) ** 2
@@ -162,6 +177,7 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     axes.add_collection(lines, autolim=False)
     bar = axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
     bar.solids.set_alpha(1)  # type: ignore[union-attr]
+    bar.ax.set_ylim(-limit if ordered.min(initial=0) < 0 else 0, limit if ordered.max(initial=0) > 0 else 0)
     return beyond
 
 

@@ -32,9 +32,14 @@ class Picture(Figure):
 
     def save(self, path: str | Path) -> None:
         """Write a PNG, SVG or PDF file, by the ending of its name; the same picture gives the same bytes."""
-        path = Path(path)
-        if path.suffix.lower() not in ENDINGS:
-            raise OptionError(f"{path} came, but a picture's name ends in {', '.join(ENDINGS)}.")
+        path = check_ending(path)
         date: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
         with replacing(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "fourward", "svg.fonttype": "none"}):
             self.savefig(temporary, metadata=date)
+
+
+def check_ending(path: str | Path) -> Path:
+    """The path of a picture, if its ending is known."""
+    if Path(path).suffix.lower() not in ENDINGS:
+        raise OptionError(f"{path} came, but a picture's name ends in {', '.join(ENDINGS)}.")
+    return Path(path)

@@ -18,7 +18,7 @@ from fourward.graph.dag import Dag
 from fourward.layering.layering import Layering
 from fourward.nn.module import FourWard
 from fourward.view.scene import build_scene
-from fourward.view.subject import subject_of
+from fourward.view.subject import describe, subject_of
 
 #: In the order in which they need each other.
 LIBRARY = ("color", "interpolate", "dispatch", "selection", "timer", "ease", "transition", "drag", "zoom", "quadtree")
@@ -51,6 +51,7 @@ def view(
     *,
     title: str | None = None,
     layering: Layering | None = None,
+    weight: Any = None,
     samples: Any = None,
     around: Hashable | None = None,
 ) -> Page:
@@ -60,13 +61,14 @@ def view(
         net_or_dag: A network, or a Dag, which has no weights and activations to show.
         title: Default: what the graph is made of.
         layering: To show first; default: the network's own, or the paper's longest path with sources pushed.
+        weight: (E,) numbers of a Dag's edges, such as the strengths of synapses; a network has its own.
         samples: (S, num_inputs) numbers to step the forward pass with, the first 8 of them; default: three random
             ones.
         around: The label of a neuron round which to show a part of a large graph; default: the one with the most
             edges.
     """
-    subject = subject_of(net_or_dag, layering)
-    scene = build_scene(subject, title or repr(subject.dag), samples, around)
+    subject = subject_of(net_or_dag, layering, weight)
+    scene = build_scene(subject, title or describe(subject.dag), samples, around)
     return Page(_assemble(scene), scene["shown"])
 
 

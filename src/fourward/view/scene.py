@@ -17,7 +17,8 @@ from fourward.nn.module import FourWard
 from fourward.view.place import FloatArray, place
 from fourward.view.subject import KINDS, Subject, activations_of, kinds, limit_of
 
-MOST_EDGES, MOST_NODES = 20_000, 4_000  #: that a page shows
+MOST_EDGES, MOST_NODES = 20_000, 4_000  #: that a page shows; of a graph with more nodes it shows
+NEAREST = 1_500  #: of them, round one
 MOST_SAMPLES = 8
 REASSIGNED = 3  #: layerings by stochastic reassignment
 
@@ -81,11 +82,11 @@ def layerings(subject: Subject) -> dict[str, Layering]:
 
 def choose_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = None) -> Part:
     """All of a graph that is small enough; else neurons round one of them, and the strongest edges among those."""
-    if around is None and dag.num_nodes <= MOST_NODES:
+    centre = int(np.argmax(dag.in_degree + dag.out_degree)) if around is None else dag.index(around)
+    if dag.num_nodes <= MOST_NODES:
         nodes: IntArray = np.arange(dag.num_nodes)
         words = f"all {counted(dag.num_nodes, 'neuron')}"
     else:
-        centre = int(np.argmax(dag.in_degree + dag.out_degree)) if around is None else dag.index(around)
         nodes = nearest(dag, centre)
         why = ", which has the most edges" if around is None else ""
         words = f"{len(nodes):,} of {counted(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{why}"
@@ -119,7 +120,7 @@ def nearest(dag: Dag, centre: int) -> IntArray:
     inside = np.zeros(dag.num_nodes, np.bool_)
     inside[centre] = True
     degree = dag.in_degree + dag.out_degree
-    while (room := MOST_NODES - np.count_nonzero(inside)) > 0:
+    while (room := NEAREST - np.count_nonzero(inside)) > 0:
         near = np.zeros(dag.num_nodes, np.bool_)
         near[dag.target[inside[dag.source]]] = True
         near[dag.source[inside[dag.target]]] = True

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fourward.errors import OptionError
+from fourward.errors import OptionError, WeightError
 from fourward.graph.convert import IntArray
 from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
@@ -29,8 +29,8 @@ class Subject(NamedTuple):
     net: FourWard | None
 
 
-def subject_of(thing: Any, layering: Layering | None = None) -> Subject:
-    """A network or a Dag as a subject; its layering is the network's own, or the paper's."""
+def subject_of(thing: Any, layering: Layering | None = None, weight: Any = None) -> Subject:
+    """A network, or a Dag and maybe numbers of its edges; its layering is the network's own, or the paper's."""
     if not isinstance(thing, Dag | FourWard):
         raise OptionError(
             f"a {type(thing).__name__} came, but a picture is made of a Dag or of a FourWard network. "
@@ -43,15 +43,31 @@ def subject_of(thing: Any, layering: Layering | None = None) -> Subject:
     check_same_graph(dag, layering)
     layering.verify()
     if net is None:
-        return Subject(dag, layering, None, None, None)
+        return Subject(dag, layering, None if weight is None else _weights(weight, dag), None, None)
+    if weight is not None:
+        raise WeightError("weights came for a network that has its own. Leave them away, or give its .dag.")
     bias = None if net.bias is None else net.bias.detach().float().cpu().numpy()
     return Subject(dag, layering, net.weight.detach().float().cpu().numpy(), bias, net)
 
 
-def kinds(layering: Layering) -> IntArray:
-    """(N,) the kind of each node, an index into KINDS."""
+def _weights(weight: Any, dag: Dag) -> FloatArray:
+    numbers = np.asarray(weight, np.float32)
+    if numbers.shape != (dag.num_edges,):
+        raise WeightError(
+            f"weights of shape {numbers.shape} came, but the graph has {dag.num_edges:,} edges: one number for each."
+        )
+    return numbers
+
+
+def describe(dag: Dag) -> str:
+    """What a graph is made of, in words."""
+    return repr(dag)[len("Dag(") : -1]
+
+
+def kinds(layering: Layering, movable: bool = True) -> IntArray:
+    """(N,) the kind of each node, an index into KINDS; without `movable`, no node is told to be so."""
     dag = layering.dag
-    hidden = np.where(layering.slack > 0, 2, 1)
+    hidden = np.where((layering.slack > 0) & movable, 2, 1)
     return np.asarray(np.where(dag.in_degree == 0, 0, np.where(dag.out_degree == 0, 3, hidden)))
 
 

@@ -159,7 +159,7 @@ function setStep(step) {
     const nodes = Array.from(state.column.keys()).filter((v) => state.column[v] === step);
     const edges = nodes.reduce((sum, v) => sum + graph.edgesAt(v, true).filter((e) => state.kept[e]).length, 0);
     const sample = graph.samples[state.sample]?.name;
-    const count = `${nodes.length.toLocaleString("en")} neurons from ${edges.toLocaleString("en")} edges`;
+    const count = `${nodes.length.toLocaleString("en")} neurons from ${edges.toLocaleString("en")} ${scene.whole ? "" : "shown "}edges`;
     say(`Layer ${layer}: ${count}${sample ? `, ${sample}` : ""}.`);
   }
   redraw();
@@ -313,4 +313,4 @@ function start() {
 }
 
 start();
-window.fourward = { graph, state, painter }; // for the console, and for tests
+window.fourward = { graph, state, painter, isMoving: () => moving !== null }; // for the console, and for tests

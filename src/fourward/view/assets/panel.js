@@ -100,7 +100,7 @@ class Panel {
     this.found.replaceChildren(...rows);
     const count = hits.length.toLocaleString("en");
     const more = hits.length > MOST_LISTED ? `, the first ${MOST_LISTED} by layer` : "";
-    this.foundWords.textContent = wanted ? `${count} found${more}` : `All ${count} neurons${more}`;
+    this.foundWords.textContent = `${count} ${wanted ? "found" : "neurons"}${more}`;
     return hits;
   }
 }
@@ -123,22 +123,24 @@ function showLegend(box, graph, painter, state) {
     item.append(canvas, ` ${name} (${count.toLocaleString("en")})`);
     return item;
   });
-  if (graph.weight) keys.push(scale("weight", graph.weightLimit, painter));
-  if (state.step >= 0 && graph.samples.length) keys.push(scale("activation", graph.activationLimit, painter));
+  if (graph.weight) keys.push(scale("weight", [graph.weight], graph.weightLimit, painter));
+  const activations = graph.samples.map(({ activation }) => activation);
+  if (state.step >= 0 && activations.length) keys.push(scale("activation", activations, graph.activationLimit, painter));
   box.replaceChildren(...keys);
 }
 
-/** A bar of colours with its two ends written beside it. */
-function scale(name, limit, painter) {
+/** A bar of colours with its two ends written beside it; it begins at 0 where nothing is less. */
+function scale(name, arrays, limit, painter) {
+  const low = arrays.some((values) => values.some((value) => value < 0)) ? -limit : 0;
   const canvas = element("canvas");
   canvas.width = 90;
   canvas.height = 10;
   const pen = canvas.getContext("2d");
   for (let i = 0; i < 90; i++) {
-    pen.fillStyle = painter.signs(i / 89);
+    pen.fillStyle = painter.signs(0.5 + (low + ((limit - low) * i) / 89) / limit / 2);
     pen.fillRect(i, 0, 1, 10);
   }
   const item = element("span");
-  item.append(`${name} ≤ ${words(-limit)} `, canvas, ` ≥ ${words(limit)}`);
+  item.append(`${name} ${low < 0 ? `≤ ${words(low)}` : "0"} `, canvas, ` ≥ ${words(limit)}`);
   return item;
 }
