@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
     from fourward.nn.saved import load, save
+    from fourward.train.estimators import FourWardClassifier, FourWardRegressor
     from fourward.view.draw import draw
     from fourward.view.page import view
 
 _HOMES = {
     "Dag": "fourward.graph.dag",
     "FourWard": "fourward.nn.module",
+    "FourWardClassifier": "fourward.train.estimators",
+    "FourWardRegressor": "fourward.train.estimators",
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
@@ -43,6 +46,8 @@ _HOMES = {
 __all__ = [
     "Dag",
     "FourWard",
+    "FourWardClassifier",
+    "FourWardRegressor",
     "FourwardError",
     "Layering",
     "__version__",

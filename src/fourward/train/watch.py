@@ -29,7 +29,7 @@ class Progress:
     def after_steps(self, loop: Loop) -> None:
         """Move the bar, and say how it stands."""
         if self.task is None:
-            self.task = self.bar.add_task("", total=loop.options.epochs * loop.steps)
+            self.task = self.bar.add_task("", total=loop.options.epochs * loop.steps, stand="")
             self.bar.start()
         self.bar.update(self.task, completed=loop.epoch * loop.steps + loop.step, stand=_stand(loop))
 
