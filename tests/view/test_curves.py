@@ -16,11 +16,15 @@ def lines(picture):
 
 def test_a_panel_for_each_measure_and_a_line_for_each_part(tmp_path):
     history = tmp_path / "history.csv"
-    history.write_text("epoch,train_loss,val_loss,val_accuracy,lr\n1,2.0,,0.1,\n2,1.0,1.5,0.5,\n3,0.5,1.2,0.6,\n")
+    history.write_text(
+        "epoch,train_loss,val_loss,val_accuracy,learning_rate,seconds,lr\n"
+        "1,2.0,,0.1,0.01,3,\n2,1.0,1.5,0.5,0.02,3,\n3,0.5,1.2,0.6,0.01,3,\n"
+    )
     drawn = lines(learning_curves(history, tmp_path / "curves.png"))
     assert {title: set(names) for title, names in drawn.items()} == {
         "loss": {"train_loss", "val_loss"},
         "accuracy": {"val_accuracy"},
+        "learning rate": {"learning_rate"},
     }
     np.testing.assert_array_equal(drawn["loss"]["val_loss"].get_xydata(), [[2, 1.5], [3, 1.2]])
     train, val = drawn["loss"]["train_loss"], drawn["loss"]["val_loss"]

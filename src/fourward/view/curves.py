@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     from fourward.view.figure import Picture
 
-AXIS = ("epoch", "step")  #: columns that aren't measured; the first that is there goes along the bottom
+AXIS = ("epoch", "step")  #: the first of these columns that is there goes along the bottom
+PARTS = ("train", "val", "held", "test")  #: of the data; a column such as "val_loss" is the loss of a part
+ASIDE = (*AXIS, "seconds")  #: columns that say nothing of what was learned
 VALUES = 1 << 23  #: activations that are held at a time
 LOOKS = (("#3c1361", "-", "o"), ("#c05a00", "--", "s"), ("#2a7f62", "-.", "^"), ("#555555", ":", "D"))
 
@@ -32,34 +35,40 @@ def learning_curves(history: History | str | Path, path: str | Path | None = Non
     """Draw how a training went: a panel for each measure (loss, accuracy, ...), a line for each part of the data.
 
     Args:
-        history: Columns by name, or a CSV file with them: "epoch", and measures such as "train_loss", "val_loss"
-            and "val_accuracy", whose last word names the panel. Gaps are left out.
+        history: Columns by name, or a CSV file with them: "epoch", and measures such as "train_loss", "val_loss",
+            "held_accuracy" or "learning_rate". Gaps are left out.
         path: A PNG, SVG or PDF file to write, by its ending.
     """
     require("matplotlib", "plot")
     from fourward.view.figure import Picture
 
     columns = _columns(history)
-    measured = [name for name in columns if name not in AXIS and np.isfinite(columns[name]).any()]
+    measured = [name for name in columns if name not in ASIDE and np.isfinite(columns[name]).any()]
     if not measured:
         raise InputError(f"no measures came to draw, only {list(columns)}. Wanted: columns such as 'train_loss'.")
     panels: dict[str, list[str]] = {}
     for name in measured:
-        panels.setdefault(name.rpartition("_")[2], []).append(name)
+        panels.setdefault(_split(name)[1], []).append(name)
+    looks = dict(zip(dict.fromkeys(_split(name)[0] for name in measured), cycle(LOOKS), strict=False))
     along = next((name for name in AXIS if name in columns), None)
     x = np.arange(float(len(columns[measured[0]]))) if along is None else columns[along]
-    parts = list(dict.fromkeys(name.rpartition("_")[0] for name in measured))  # of the data: train, val, ...
     picture = Picture(5.5 * len(panels), 4)
     for axes, (measure, names) in zip(np.atleast_1d(picture.subplots(1, len(panels))), panels.items(), strict=True):
         for name in names:
-            _draw_line(axes, x, columns[name], name, LOOKS[parts.index(name.rpartition("_")[0]) % len(LOOKS)])
-        axes.set(title=measure, xlabel=along or "row")
+            _draw_line(axes, x, columns[name], name, looks[_split(name)[0]])
+        axes.set(title=measure.replace("_", " "), xlabel=along or "row")
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
         whole_numbers(axes.xaxis)
     if path is not None:
         picture.save(path)
     return picture
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The part of the data that a column is about, and its measure."""
+    part, _, measure = name.partition("_")
+    return (part, measure) if part in PARTS and measure else ("", name)
 
 
 def _draw_line(axes: Axes, x: FloatArray, y: FloatArray, name: str, look: tuple[str, str, str]) -> None:

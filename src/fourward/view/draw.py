@@ -35,7 +35,7 @@ LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"))
 
 FONT = 5.5  #: size of a node's name, in points, at least
 LETTER = 0.62  #: width of a letter, in its size
-MARGIN = 1.2  #: beside the first and the last layer, for names, in layers
+MARGIN = 1.5  #: beside the first and the last layer, for names, in layers
 
 
 def draw(
@@ -88,22 +88,22 @@ def _compose(subject: Subject, kind: Kind) -> Picture:
     rows = 2 if weight is None else 3
     grid = picture.add_gridspec(rows, 2, width_ratios=[width, 3.6])
     main = picture.add_subplot(grid[:, 0])
+    draw_degrees(picture.add_subplot(grid[0, 1]), dag)
+    draw_widths(picture.add_subplot(grid[1, 1]), layering)
+    if weight is not None:
+        draw_weights(picture.add_subplot(grid[2, 1]), weight)
     if kind == "lines":
         named = draw_layers(main, dag, layering, weight, names=True)
         shown = f"Shown: every node and every edge, and the names of {named:,} of {dag.num_nodes:,} nodes."
     else:
         shown = draw_density(main, layering)
-    draw_degrees(picture.add_subplot(grid[0, 1]), dag)
-    draw_widths(picture.add_subplot(grid[1, 1]), layering)
-    if weight is not None:
-        draw_weights(picture.add_subplot(grid[2, 1]), weight)
     picture.supxlabel(shown, fontsize=8)
     return picture
 
 
 def _inches(dag: Dag, layering: Layering) -> tuple[float, float]:
     """Width and height that leave room for most names, within what a screen can show."""
-    across = (layering.height + 1) * 1.35 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
+    across = (layering.height + 1) * 1.15 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
     up = np.bincount(layering.level).max() * 0.22
     return float(np.clip(across, 9, 24)), float(np.clip(up, 7, 14))
 
@@ -133,6 +133,7 @@ def draw_layers(
     height = place_nodes(dag, layering)
     spot = np.column_stack((layering.level.astype(np.float64), height))
     top = _draw_edges(axes, dag, spot, bows(dag, layering, height), weight)
+    axes.set(xlabel="layer", yticks=[], xlim=(-MARGIN, layering.height - 1 + MARGIN), ylim=(-top, 1 + top))
     room = _room(axes, layering)
     radius = np.clip(np.minimum(0.24 * room[:, 0], 0.4 * room[:, 1]), 1.2, 4.5)[layering.level]
     kind = kinds(layering, movable)
@@ -142,7 +143,6 @@ def draw_layers(
         label = f"{name} ({len(x):,})" if len(x) else None
         look: dict[str, Any] = {"c": colour, "marker": marker, "edgecolors": "#222222", "linewidths": 0.7}
         axes.scatter(x, y, s=size, zorder=3, label=label, **look)
-    axes.set(xlabel="layer", yticks=[], xlim=(-MARGIN, layering.height - 1 + MARGIN), ylim=(-top, 1 + top))
     whole_numbers(axes.xaxis)
     ticks = axes.get_xticks()
     axes.set_xticks(ticks[(ticks >= 0) & (ticks < layering.height)])
@@ -166,7 +166,7 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
     curves = [Curve(points, codes) for points in np.stack((begin, middle, end), 1)]
     opacity = float(np.clip(1500 / max(dag.num_edges, 1), 0.12, 0.75))
-    look: dict[str, Any] = {"facecolors": "none", "alpha": opacity, "zorder": 1}
+    look: dict[str, Any] = {"facecolors": "none", "alpha": opacity, "zorder": 1, "in_layout": False}
     if weight is None:
         axes.add_collection(PathCollection(curves, edgecolors="#555555", linewidths=0.6, **look), autolim=False)
         return beyond
@@ -177,12 +177,18 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     axes.add_collection(lines, autolim=False)
     bar = axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
     bar.solids.set_alpha(1)  # type: ignore[union-attr]
-    bar.ax.set_ylim(-limit if ordered.min(initial=0) < 0 else 0, limit if ordered.max(initial=0) > 0 else 0)
+    low, high = ordered.min(initial=0.0), ordered.max(initial=0.0)
+    if low < high:
+        bar.ax.set_ylim(-limit if low < 0 else 0, limit if high > 0 else 0)
     return beyond
 
 
 def _room(axes: Axes, layering: Layering) -> FloatArray:
     """(H, 2) how many points a node of each layer has to itself, across and up."""
+    figure = axes.get_figure(root=True)
+    engine = None if figure is None else figure.get_layout_engine()
+    if figure is not None and engine is not None:
+        engine.execute(figure)
     inches = axes.get_window_extent().transformed(axes.figure.dpi_scale_trans.inverted())
     size = np.bincount(layering.level, minlength=layering.height)
     across = np.full(layering.height, 72 * inches.width / (layering.height - 1 + 2 * MARGIN))

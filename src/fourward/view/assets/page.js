@@ -55,6 +55,12 @@ function glide(act, ...rest) {
   (calm() ? zoomed : zoomed.transition().duration(350)).call(act, ...rest);
 }
 
+/** Zoom about the neuron that is pointed at or chosen, if it is seen. */
+function zoomBy(factor) {
+  const v = state.current >= 0 ? state.current : state.selected;
+  glide(zoom.scaleBy, factor, v >= 0 && !outside(v) ? painter.spot(v) : null);
+}
+
 function setLayering(index, animated) {
   const lay = graph.layerings[index];
   Object.assign(state, { layering: index, layers: lay.layers, column: lay.column, kind: lay.kind });
@@ -223,9 +229,9 @@ const KEYS = {
   " ": () => play(!state.playing),
   ".": () => stepBy(1),
   ",": () => stepBy(-1),
-  "+": () => glide(zoom.scaleBy, 1.5),
-  "=": () => glide(zoom.scaleBy, 1.5),
-  "-": () => glide(zoom.scaleBy, 1 / 1.5),
+  "+": () => zoomBy(1.5),
+  "=": () => zoomBy(1.5),
+  "-": () => zoomBy(1 / 1.5),
   0: () => glide(zoom.transform, d3.zoomIdentity),
   "/": () => find("search").focus(),
 };
@@ -284,8 +290,8 @@ function listen() {
   find("back").addEventListener("click", () => stepBy(-1));
   find("next").addEventListener("click", () => stepBy(1));
   find("step").addEventListener("input", ({ target }) => (play(false), setStep(Number(target.value))));
-  find("closer").addEventListener("click", () => glide(zoom.scaleBy, 1.5));
-  find("farther").addEventListener("click", () => glide(zoom.scaleBy, 1 / 1.5));
+  find("closer").addEventListener("click", () => zoomBy(1.5));
+  find("farther").addEventListener("click", () => zoomBy(1 / 1.5));
   find("whole").addEventListener("click", () => glide(zoom.transform, d3.zoomIdentity));
   find("theme").addEventListener("click", () => setTheme((theme + 1) % 3));
   dark.addEventListener("change", () => setTheme(theme));
