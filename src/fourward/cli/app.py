@@ -15,6 +15,8 @@ COMMANDS: list[str] = [
     "train",
     "evaluate",
     "predict",
+    "draw",
+    "view",
     "study",
 ]
 
