@@ -64,6 +64,10 @@ class EngineError(FourwardError, ValueError):
     """An engine is unknown, or can't run what was asked of it."""
 
 
+class StudyError(FourwardError, RuntimeError):
+    """A results file can't be read or written, or isn't one."""
+
+
 class MissingExtraError(FourwardError, ImportError):
     """A package of an optional extra isn't installed."""
 
