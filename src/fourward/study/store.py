@@ -30,6 +30,7 @@ _TABLES = f"""
 PRAGMA application_id = {_OWNER};
 PRAGMA user_version = {VERSION};
 CREATE TABLE facts (id TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE protocols (experiment TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
     experiment TEXT NOT NULL,
@@ -114,8 +115,7 @@ class Store:
         seconds: float = 0.0,
     ) -> None:
         """Write a run down, for good. It takes the place of one of the same key that failed or was cut off."""
-        if self._lock is None:
-            raise StudyError(f"{self.path} was opened for reading. Open it with Store(path) to add runs.")
+        self._check_writing()
         if status not in (DONE, CUT_OFF, FAILED):
             raise OptionError(f"status={status!r} came, but it is one of {DONE!r}, {CUT_OFF!r} and {FAILED!r}.")
         when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -176,6 +176,18 @@ class Store:
         except (ValueError, KeyError) as error:
             raise StudyError(f"{self.path} is damaged: a row holds {error}. It was left as it is. {_ELSE}") from error
 
+    def set_protocol(self, experiment: str, protocol: Mapping[str, Any]) -> None:
+        """Note what was asked for last, so that `status` can tell how much of it is done."""
+        self._check_writing()
+        with _named(self.path), self._connection as connection:
+            connection.execute("INSERT OR REPLACE INTO protocols VALUES (?, ?)", (experiment, _text(protocol)))
+
+    def protocols(self) -> dict[str, dict[str, Any]]:
+        """What was asked for last, by experiment."""
+        with _named(self.path):
+            found = self._connection.execute("SELECT experiment, text FROM protocols").fetchall()
+        return {experiment: json.loads(text) for experiment, text in found}
+
     def to_frame(self, experiment: str, *, all_facts: bool = False) -> Any:
         """A pandas table: a column for each parameter and each value, `status`, `note`, `seconds`, `when`, `facts`."""
         pandas = require("pandas", "study")
@@ -209,6 +221,10 @@ class Store:
         """Let go of the file; closing twice is fine."""
         self._connection.close()
         self._release()
+
+    def _check_writing(self) -> None:
+        if self._lock is None:
+            raise StudyError(f"{self.path} was opened for reading. Open it with Store(path) to add runs.")
 
     def _release(self) -> None:
         if self._lock is not None:
