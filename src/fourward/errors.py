@@ -68,6 +68,16 @@ class StudyError(FourwardError, RuntimeError):
     """A results file can't be read or written, or isn't one."""
 
 
+class DataError(FourwardError, ValueError):
+    """A table, an array or a target can't be learned from."""
+
+
+class TrainingError(FourwardError, RuntimeError):
+    """Training could not go on."""
+
+    exit_code = 1
+
+
 class MissingExtraError(FourwardError, ImportError):
     """A package of an optional extra isn't installed."""
 
