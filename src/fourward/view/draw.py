@@ -64,8 +64,13 @@ def place_nodes(dag: Dag, layering: Layering, sweeps: int = 12) -> FloatArray:
     return height
 
 
-def draw_layers(axes: Axes, dag: Dag, layering: Layering, weight: FloatArray | None = None) -> None:
-    """Nodes by layer in the paper's colours, edges by weight where there are weights, else grey."""
+def draw_layers(
+    axes: Axes, dag: Dag, layering: Layering, weight: FloatArray | None = None, *, movable: bool = True
+) -> None:
+    """Nodes by layer in the paper's colours, edges by weight where there are weights, else grey.
+
+    Without `movable`, hidden nodes are red whether they could move or not.
+    """
     from matplotlib.collections import LineCollection
 
     spot = np.column_stack((layering.level, place_nodes(dag, layering)))
@@ -81,10 +86,11 @@ def draw_layers(axes: Axes, dag: Dag, layering: Layering, weight: FloatArray | N
         axes.add_collection(lines)
         axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
     source, sink = dag.in_degree == 0, dag.out_degree == 0
+    could_move = (layering.slack > 0) & movable
     kinds = {
         "source": (source, SOURCE),
-        "hidden": (~source & ~sink & (layering.slack == 0), HIDDEN),
-        "hidden, could move": (layering.slack > 0, MOVABLE),
+        "hidden": (~source & ~sink & ~could_move, HIDDEN),
+        "hidden, could move": (could_move, MOVABLE),
         "sink": (sink & ~source, SINK),
     }
     for name, (chosen, colour) in kinds.items():

@@ -1,0 +1,116 @@
+"""From rows to cells: means over graphs, with what was cut off, failed or never run kept apart from numbers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
+
+NOT_RUN = "not run"
+Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known of one place of a map; `mean` is there if and only if it is done."""
+
+    status: str  #: "done", "cut off", "failed" or "not run"
+    mean: float | None = None
+    deviation: float = 0.0  #: over the graphs
+    count: int = 0  #: graphs that were measured to the end
+
+    @property
+    def text(self) -> str:
+        """The mean in three digits, or why there is none."""
+        return self.status if self.mean is None else number(self.mean)
+
+
+Cells = Mapping[Place, Cell]
+EMPTY = Cell(NOT_RUN)
+
+
+def number(value: float) -> str:
+    """Three digits, never in powers of ten where a reader would have to count."""
+    if value == 0 or 0.001 <= abs(value) < 1000:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1e}"
+
+
+def newest(store: Store) -> dict[str, list[Row]]:
+    """The rows of each experiment that belong to the same machine, versions and commit as its last row."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in store.rows(all_facts=True):
+        found[row.experiment].append(row)
+    return {name: [row for row in rows if row.facts == rows[-1].facts] for name, rows in found.items()}
+
+
+def latest(rows: Sequence[Row], *names: str) -> list[Row]:
+    """The rows that agree with the last one in these parameters, so that two protocols are never mixed."""
+    return [row for row in rows if all(row.key.get(name) == rows[-1].key.get(name) for name in names)]
+
+
+def those(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """The rows with these parameters."""
+    return [row for row in rows if all(row.key.get(name) == value for name, value in wanted.items())]
+
+
+def among(rows: Iterable[Row], name: str) -> list[Any]:
+    """The values of a parameter that occur, ascending."""
+    return sorted({row.key[name] for row in rows if row.key.get(name) is not None})
+
+
+def cells(rows: Iterable[Row], by: Sequence[str], value: Callable[[Row], float] | str) -> dict[Place, Cell]:
+    """The mean of a value over all rows that share the parameters `by`; one row that was cut off cuts its cell off."""
+    found: dict[Place, list[tuple[str, float | None]]] = defaultdict(list)
+    for row in rows:
+        got = (row.values.get(value) if isinstance(value, str) else value(row)) if row.status == DONE else None
+        found[tuple(row.key[name] for name in by)].append((row.status, got))
+    return {place: _cell(entries) for place, entries in found.items()}
+
+
+def gains(rows: Sequence[Row], slow: str, fast: str, by: Sequence[str] = ("size", "p")) -> dict[Place, Cell]:
+    """The mean over graphs of the ratio of two methods' times, each graph compared with itself."""
+    pairs: dict[Place, dict[Any, Row]] = defaultdict(dict)
+    for row in rows:
+        pairs[tuple(row.key[name] for name in (*by, "batch", "seed"))][row.key["method"]] = row
+    found: dict[Place, list[tuple[str, float | None]]] = defaultdict(list)
+    for place, methods in pairs.items():
+        if slow in methods and fast in methods:
+            found[place[: len(by)]].append(_ratio(methods[slow], methods[fast]))
+    return {place: _cell(entries) for place, entries in found.items()}
+
+
+def _ratio(slow: Row, fast: Row) -> tuple[str, float | None]:
+    for status in (CUT_OFF, FAILED):
+        if status in (slow.status, fast.status):
+            return status, None
+    return DONE, slow.values["mean"] / fast.values["mean"]
+
+
+def _cell(entries: list[tuple[str, float | None]]) -> Cell:
+    seen = [value for status, value in entries if status == DONE and value is not None]
+    for status in (CUT_OFF, FAILED):
+        if any(entry[0] == status for entry in entries) and (status == CUT_OFF or not seen):
+            return Cell(status, count=len(seen))
+    if not seen:
+        return EMPTY
+    return Cell(DONE, fmean(seen), stdev(seen) if len(seen) > 1 else 0.0, len(seen))
+
+
+def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
+    """The mean, and how far its confidence interval reaches to either side by Student's t; None for one value.
+
+    >>> mean, reach = interval([1, 2, 3])
+    >>> f"{mean:g} +- {reach:.2f}"
+    '2 +- 2.48'
+    """
+    if len(values) < 2:
+        return fmean(values), None
+    from scipy.stats import t
+
+    reach = t.ppf(0.5 + level / 2, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return fmean(values), float(reach)
