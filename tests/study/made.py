@@ -2,7 +2,7 @@
 
 from fourward.study.matched import TOPOLOGIES
 from fourward.study.store import Store
-from fourward.study.tasks import TASKS
+from fourward.study.problems import PROBLEMS
 
 FACTS = {
     "processor": "a processor",
@@ -67,7 +67,7 @@ def reassigned(store, *, deviation=0.02, moved=0.25):
                 store.add("reassignment", key | {"device": "cpu", "batches": 10}, values)
 
 
-def learned(store, *, seeds=3, tasks=tuple(TASKS)):
+def learned(store, *, seeds=3, tasks=tuple(PROBLEMS)):
     for t, topology in enumerate(TOPOLOGIES):
         for data in tasks:
             for seed in range(seeds):

@@ -16,7 +16,7 @@ from fourward.nn.module import FourWard
 from fourward.study.cluster import Outcome, run_all
 from fourward.study.matched import CONNECTOME, TOPOLOGIES, matched
 from fourward.study.store import Scalar, Store
-from fourward.study.tasks import TASKS, Split, split
+from fourward.study.problems import PROBLEMS, Split, split
 
 EXPERIMENT = "topologies"
 #: Shares of the edges, or of the neurons, that damage removes.
@@ -31,13 +31,13 @@ class Topologies:
     """What to run: every topology on every task with every seed, which draws the graph, the weights and the samples."""
 
     topologies: Sequence[str] = TOPOLOGIES
-    data: Sequence[str] = tuple(TASKS)
+    data: Sequence[str] = tuple(PROBLEMS)
     seeds: int = 10
     epochs: int = 40
     draws: int = 5  #: damages of each kind and share
 
     def __post_init__(self) -> None:
-        for name, given, known in (("topology", self.topologies, TOPOLOGIES), ("data", self.data, TASKS)):
+        for name, given, known in (("topology", self.topologies, TOPOLOGIES), ("data", self.data, PROBLEMS)):
             wrong = [word for word in given if word not in known]
             if wrong or not given:
                 raise OptionError(f"{name} {', '.join(wrong) or 'is empty'}: choose from {', '.join(known)}.")

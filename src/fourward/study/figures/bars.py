@@ -31,7 +31,7 @@ def draw_reassignment(figure: Figure, rows: Sequence[Row]) -> None:
     left.set(xlabel="$p$", ylabel=f"seconds for {BATCHES} batches")
     left.legend(frameon=False)
     one = those(rows, method=methods[0])
-    for place, name, label in ((0, "height", "height $H$"), (1, "moved", "share of nodes moved")):
+    for place, name, label in ((0, "height", "height $H$"), (1, "moved", "share of hidden nodes moved")):
         axes = figure.add_subplot(grid[place, 1])
         found = cells(one, ("p",), name)
         _bars(axes, [found.get((p,), EMPTY) for p in chances], 0, 0.6, "", "#b8b8b8", "")

@@ -11,7 +11,7 @@ import numpy as np
 from fourward.study.cells import interval, those
 from fourward.study.matched import TOPOLOGIES
 from fourward.study.store import DONE, Row
-from fourward.study.tasks import TASKS
+from fourward.study.problems import PROBLEMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +77,7 @@ def _draw_curve(axes: Axes, topology: str, shares: Sequence[float], curves: Sequ
 
 def _panels(figure: Figure, rows: Sequence[Row]) -> list[tuple[Axes, str]]:
     """An axes for each data set that occurs, in the order of the tasks."""
-    names = [name for name in TASKS if those(rows, data=name)]
+    names = [name for name in PROBLEMS if those(rows, data=name)]
     height = -(-len(names) // COLUMNS)
     grid = figure.subplots(height, min(COLUMNS, len(names)), squeeze=False)
     panels = []

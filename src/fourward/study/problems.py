@@ -32,10 +32,10 @@ class Split(NamedTuple):
 
 def split(task: str, seed: int) -> Split:
     """Draw the samples of a task, part them, and standardise all by those to learn from."""
-    if task not in TASKS:
-        raise OptionError(f"there is no data {task!r}. Choose from {', '.join(TASKS)}.")
+    if task not in PROBLEMS:
+        raise OptionError(f"there is no data {task!r}. Choose from {', '.join(PROBLEMS)}.")
     parting = require("sklearn.model_selection", "train").train_test_split
-    x, y = TASKS[task](seed)
+    x, y = PROBLEMS[task](seed)
     x, held_x, y, held_y = parting(x, y, test_size=HELD, stratify=y, random_state=seed)
     mean, deviation = x.mean(0), x.std(0)
     deviation[deviation == 0] = 1.0  # a pixel that is always white
@@ -70,7 +70,7 @@ def _moons(seed: int) -> tuple[Array, Array]:
 
 
 #: From a seed to samples and their class numbers; the seed means nothing to bundled data.
-TASKS: dict[str, Callable[[int], tuple[Array, Array]]] = {
+PROBLEMS: dict[str, Callable[[int], tuple[Array, Array]]] = {
     **{name: _bundled(name) for name in ("digits", "breast-cancer", "wine")},
     "moons": _moons,
     **{name: _classes(name) for name in _DIFFICULTY},
