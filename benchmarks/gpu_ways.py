@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.contest import Call, captured, clock_for, contest
+from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import card_facts
 from benchmarks.timing import RESULTS, store
 from fourward import Dag, FourWard, generate
+from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
 #: (name, samples in a slice, tiles or edges at a time, warps, neurons at a time), by kind of program.
