@@ -1,8 +1,8 @@
 """Rows made by hand, with answers that are known."""
 
 from fourward.study.matched import TOPOLOGIES
-from fourward.study.store import Store
 from fourward.study.problems import PROBLEMS
+from fourward.study.store import Store
 
 FACTS = {
     "processor": "a processor",

@@ -40,6 +40,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1e}"
 
 
+def span(values: Iterable[float]) -> str:
+    """From the least to the greatest."""
+    listed = list(values)
+    low, high = number(min(listed)), number(max(listed))
+    return low if low == high else f"{low} to {high}"
+
+
 def newest(store: Store) -> dict[str, list[Row]]:
     """The rows of each experiment that belong to the same machine, versions and commit as its last row."""
     found: dict[str, list[Row]] = defaultdict(list)

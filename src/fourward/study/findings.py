@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import correlation, fmean, geometric_mean
 
 from scipy.stats import spearmanr
 
-from fourward.study.cells import Cells, Place, among, cells, gains, number, those
+from fourward.study.cells import Cells, Place, among, cells, gains, number, span, those
 from fourward.study.store import CUT_OFF, Row
 
 HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "holds in part", "doesn't hold", "can't be said"
@@ -51,7 +51,7 @@ def sparse_gain(rows: Sequence[Row]) -> Finding:
     verdict = FAILS if found[place] <= 1 else HOLDS if place[1] == SPARSE else PARTLY
     at_sparse = [gain for (_, p, _), gain in found.items() if p == SPARSE]
     return _judged(
-        finding, verdict, f"up to {number(found[place])}, {_where(place)}; at p = 0.2 {_range(at_sparse)}"
+        finding, verdict, f"up to {number(found[place])}, {_where(place)}; at p = 0.2: {span(at_sparse)}"
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def even_gain(rows: Sequence[Row]) -> Finding:
     passes = min(found.values()) < 1 < max(found.values())
     verdict = HOLDS if 0.8 <= fmean(near) <= 1.25 else PARTLY if passes else FAILS
     crossing = "passes 1 within the grid" if passes else "never passes 1 within the grid"
-    return _judged(finding, verdict, f"{number(fmean(near))} at p = 0.8 ({_range(near)}); the gain {crossing}")
+    return _judged(finding, verdict, f"{number(fmean(near))} at p = 0.8 ({span(near)}); the gain {crossing}")
 
 
 def deepstruct_gain(rows: Sequence[Row]) -> Finding:
@@ -89,7 +89,7 @@ def deepstruct_gain(rows: Sequence[Row]) -> Finding:
     signs = (min(found.values()) > 1) + (rises >= 0.8)
     cut = sum(cell.status == CUT_OFF for cell in every.values())
     note = f"; cut off in {cut} of {len(every)} cells, where the gain is unknown" if cut else ""
-    here = f"{_range(found.values())}; rank correlation with the height {rises:.2f}{note}"
+    here = f"{span(found.values())}; rank correlation with the height {rises:.2f}{note}"
     return _judged(finding, (FAILS, PARTLY, HOLDS)[signs], here)
 
 
@@ -127,7 +127,7 @@ def by_size(rows: Sequence[Row]) -> Finding:
         return finding
     worst = max(spreads)
     verdict = HOLDS if worst <= 1.25 else PARTLY if worst <= 2 else FAILS
-    return _judged(finding, verdict, f"the slowest p takes {_range(spreads)} times as long as the quickest")
+    return _judged(finding, verdict, f"the slowest p takes {span(spreads)} times as long as the quickest")
 
 
 def by_batch(rows: Sequence[Row]) -> Finding:
@@ -151,7 +151,7 @@ def by_batch(rows: Sequence[Row]) -> Finding:
     mean = geometric_mean(found)
     verdict = HOLDS if max(found) <= 1.25 else PARTLY if mean <= 1.25 else FAILS
     here = f"batches of {batches[-1]} take {number(mean)} times as long as those of {batches[0]} on average"
-    return _judged(finding, verdict, f"{here} ({_range(found)})")
+    return _judged(finding, verdict, f"{here} ({span(found)})")
 
 
 def small_deviations(rows: Sequence[Row]) -> Finding:
@@ -189,12 +189,6 @@ def _judged(finding: Finding, verdict: str, here: str) -> Finding:
 
 def _done(found: Cells) -> dict[Place, float]:
     return {place: cell.mean for place, cell in found.items() if cell.mean is not None}
-
-
-def _range(values: Iterable[float]) -> str:
-    listed = list(values)
-    low, high = number(min(listed)), number(max(listed))
-    return low if low == high else f"{low} to {high}"
 
 
 def _where(place: Place) -> str:

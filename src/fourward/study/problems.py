@@ -39,8 +39,8 @@ def split(task: str, seed: int) -> Split:
     x, held_x, y, held_y = parting(x, y, test_size=HELD, stratify=y, random_state=seed)
     mean, deviation = x.mean(0), x.std(0)
     deviation[deviation == 0] = 1.0  # a pixel that is always white
-    x, held_x = (torch.tensor((part - mean) / deviation, dtype=torch.float32) for part in (x, held_x))
-    return Split(x, torch.tensor(y), held_x, torch.tensor(held_y), int(y.max()) + 1)
+    new, held = (torch.tensor((part - mean) / deviation, dtype=torch.float32) for part in (x, held_x))
+    return Split(new, torch.tensor(y), held, torch.tensor(held_y), int(y.max()) + 1)
 
 
 def _bundled(name: str) -> Callable[[int], tuple[Array, Array]]:

@@ -15,8 +15,8 @@ from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
 from fourward.study.cluster import Outcome, run_all
 from fourward.study.matched import CONNECTOME, TOPOLOGIES, matched
-from fourward.study.store import Scalar, Store
 from fourward.study.problems import PROBLEMS, Split, split
+from fourward.study.store import Scalar, Store
 
 EXPERIMENT = "topologies"
 #: Shares of the edges, or of the neurons, that damage removes.
@@ -50,7 +50,12 @@ class Topologies:
         for seed in range(self.seeds):
             for data in self.data:
                 for topology in self.topologies:
-                    key = {"topology": topology, "data": data, "seed": seed, "connectome": CONNECTOME}
+                    key: dict[str, Scalar] = {
+                        "topology": topology,
+                        "data": data,
+                        "seed": seed,
+                        "connectome": CONNECTOME,
+                    }
                     yield key | {"epochs": self.epochs, "draws": self.draws}
 
 
@@ -164,5 +169,5 @@ def adaptor(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 
 def _thinned(curve: Sequence[float]) -> list[float]:
     """At most so many values, evenly spread, the last among them, in four digits."""
-    chosen = np.unique(np.linspace(0, len(curve) - 1, CURVE).round().astype(int)) if len(curve) else []
+    chosen = np.unique(np.linspace(0, len(curve) - 1, CURVE).round().astype(int)).tolist()
     return [float(f"{curve[k]:.4g}") for k in chosen]

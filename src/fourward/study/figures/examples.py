@@ -10,11 +10,11 @@ import numpy as np
 from fourward.graph import generate
 from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
-from fourward.study.cells import DONE, among, cells, number, those
+from fourward.study.cells import among, cells, number, those
 from fourward.study.figures.bars import LOOKS
 from fourward.study.figures.frame import say
 from fourward.study.figures.maps import BATCHES, METHODS, present
-from fourward.study.store import Row
+from fourward.study.store import DONE, Row
 from fourward.view.draw import HIDDEN, SINK, SOURCE, draw_layers, place_nodes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PURPLE, PALE, ABSENT = "#7b3fa0", "#eadcf3", "#e4e4e4"
-Spots = np.ndarray[Any, np.dtype[np.float64]]
+Spots = np.ndarray[Any, np.dtype[Any]]
 
 
 def draw_overview(figure: Figure, rows: Sequence[Row]) -> None:
@@ -97,9 +97,9 @@ def draw_graph(
     if colours is None:
         source, sink = dag.in_degree == 0, dag.out_degree == 0
         colours = np.where(source, SOURCE, np.where(sink, SINK, HIDDEN)).tolist()
-    axes.scatter(*spots.T, s=size, c=colours, edgecolors="#222222", linewidths=0.8, zorder=3)
+    axes.scatter(spots[:, 0], spots[:, 1], s=size, c=colours, edgecolors="#222222", linewidths=0.8, zorder=3)
     for spot, name in zip(spots, names or [], strict=False):
-        axes.text(*spot, name, ha="center", va="center", fontsize=7.5, color="white", zorder=4)
+        axes.text(spot[0], spot[1], name, ha="center", va="center", fontsize=7.5, color="white", zorder=4)
     low, high = spots.min(0), spots.max(0)
     reach = 0.16 * np.maximum(high - low, 1e-9)
     axes.set(xlim=(low[0] - reach[0], high[0] + reach[0]), ylim=(low[1] - reach[1], high[1] + reach[1]))
@@ -125,7 +125,8 @@ def _draw_masks(axes: Axes, dag: Dag, layering: Layering) -> None:
                 axes.add_patch(Rectangle((left + x, -y), 1, 1, facecolor=colour, edgecolor="#555555", linewidth=0.6))
         axes.text(left + len(feeding) / 2, 1.25, f"$M^{l}$", ha="center", va="bottom", fontsize=9)
         left += len(feeding) + 1
-    axes.set(xlim=(-1, left), ylim=(-tallest - 1, 4), aspect="equal", xticks=[], yticks=[])
+    axes.set(xlim=(-1, left), ylim=(-tallest - 1, 4), xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_visible(False)
 
 
@@ -159,7 +160,7 @@ def _highlight(axes: Axes, dag: Dag, layering: Layering, spots: Spots, step: int
     for u, v in dag.edges[inside].tolist():
         axes.plot(*spots[[u, v]].T, color=PALE, linewidth=22, solid_capstyle="round", zorder=0)
     for v in {*layer, *dag.source[inside].tolist()}:
-        axes.scatter(*spots[v], s=1300, color=PALE, zorder=0)
+        axes.scatter(spots[v, 0], spots[v, 1], s=1300, color=PALE, zorder=0)
 
 
 def _draw_product(axes: Axes, dag: Dag, layering: Layering, step: int) -> None:
@@ -169,16 +170,16 @@ def _draw_product(axes: Axes, dag: Dag, layering: Layering, step: int) -> None:
     layer, edges = layering.layers[step].tolist(), set(map(tuple, dag.edges.tolist()))
     feeding, labels = predecessors(dag, layer), dag.labels
     middle = -len(layer) / 2 + 1
-    words = {"ha": "center", "va": "center", "fontsize": 10}
+    words: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 10}
 
     def column(nodes: list[int], left: float) -> None:
         for k, v in enumerate(nodes):
             y = middle + len(nodes) / 2 - k - 1
             axes.add_patch(Rectangle((left, y), 1, 1, facecolor=PALE, edgecolor="#555555"))
-            axes.text(left + 0.5, y + 0.5, f"$a_{labels[v]}$", **words)  # type: ignore[arg-type]
+            axes.text(left + 0.5, y + 0.5, f"$a_{labels[v]}$", **words)
 
     column(layer, 0)
-    axes.text(1.75, middle, "$= \\sigma\\,$", **words)  # type: ignore[arg-type]
+    axes.text(1.75, middle, "$= \\sigma\\,$", **words)
     for y, v in enumerate(layer):
         for x, u in enumerate(feeding):
             there = (u, v) in edges
@@ -186,11 +187,11 @@ def _draw_product(axes: Axes, dag: Dag, layering: Layering, step: int) -> None:
             axes.add_patch(
                 Rectangle((2.5 + x, -y), 1, 1, facecolor="white" if there else ABSENT, edgecolor="#555555")
             )  # fmt: skip
-            axes.text(3 + x, 0.5 - y, text, **words)  # type: ignore[arg-type]
+            axes.text(3 + x, 0.5 - y, text, **words)
     column(feeding, 2.9 + len(feeding))
     axes.text(
         2.2 + len(feeding) / 2, middle - len(feeding) / 2 - 0.7,
         f"$a^{step} = \\sigma((M^{step} \\odot \\tilde{{W}}^{step})\\,x^{step})$", **words,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     axes.set(xlim=(-0.5, 4.5 + len(feeding)), ylim=(middle - 3.4, middle + 2.4), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

@@ -73,11 +73,11 @@ def log_norm(groups: Sequence[Cells]) -> LogNorm:
 
 def draw_scale(figure: Figure, image: Any, axes: Any, label: str = "") -> None:
     """The colour bar, with plain numbers beside it."""
-    ticks = np.geomspace(image.norm.vmin, image.norm.vmax, 5)
+    ticks = np.geomspace(image.norm.vmin, image.norm.vmax, 5).tolist()
     bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.01, label=label)
     bar.set_ticks(ticks, labels=[number(tick) for tick in ticks])
     bar.minorticks_off()
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def draw_map(

@@ -22,7 +22,7 @@ BATCHES = 100  #: of the paper's times
 def draw_times(figure: Figure, rows: Sequence[Row]) -> None:
     """A row of maps for each method, a column for each batch size; seconds for 100 batches."""
     batches, methods = among(rows, "batch"), present(rows)
-    found = {
+    found: dict[tuple[str, int], Cells] = {
         (method, batch): cells(
             those(rows, method=method, batch=batch), ("size", "p"), lambda row: BATCHES * row.values["mean"]
         )
@@ -37,7 +37,7 @@ def draw_gains(figure: Figure, rows: Sequence[Row], pairs: Sequence[tuple[str, s
     """A row of maps for each pair of methods, a column for each batch size; the white line is where both are equal."""
     batches, methods = among(rows, "batch"), present(rows)
     pairs = [pair for pair in pairs if set(pair) <= set(methods)]
-    found = [[gains(those(rows, batch=batch), *pair) for batch in batches] for pair in pairs]
+    found: list[list[Cells]] = [[gains(those(rows, batch=batch), *pair) for batch in batches] for pair in pairs]
     _draw_grid(figure, rows, found, unity=True)
     names = [f"{METHODS[slow]} / {METHODS[fast]}" for slow, fast in pairs]
     _name(figure, names, [f"batch size {batch}" for batch in batches])

@@ -10,8 +10,8 @@ import numpy as np
 
 from fourward.study.cells import interval, those
 from fourward.study.matched import TOPOLOGIES
-from fourward.study.store import DONE, Row
 from fourward.study.problems import PROBLEMS
+from fourward.study.store import DONE, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
