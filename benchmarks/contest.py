@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 from collections.abc import Callable, Collection, Mapping
@@ -69,6 +70,7 @@ def contest(
             outcome.missing[name] = f"failed: {one_line(error)}"
             clock.settle()
     found: dict[str, list[float]] = {name: [] for name in ready}
+    gc.collect()
     with no_collection():
         for done in range(rounds):
             for name, entrant in ready.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -46,6 +47,7 @@ def take_turns(
             repeats[name], unseen[name] = 1, 0
     found: dict[str, list[float]] = {name: [] for name in calls}
     begun = time.perf_counter()
+    gc.collect()
     with no_collection():
         for done in range(most):
             for name, call in calls.items():

@@ -10,7 +10,10 @@ from fourward._version import __version__
 from fourward.errors import FourwardError, require
 
 #: Modules of this room; each has `register(app)`, which adds its commands. Heavy imports stay inside the commands.
-COMMANDS: list[str] = ["demo"]
+COMMANDS: list[str] = [
+    "demo",
+    "study",
+]
 
 
 def main(words: list[str] | None = None) -> int:

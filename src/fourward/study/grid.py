@@ -19,8 +19,8 @@ from fourward.nn.module import FourWard
 from fourward.paper import DeepStruct, Masked4Ward, SequentialBaseline
 from fourward.study.protocol import Key, Protocol, graph_keys, grid_keys
 from fourward.study.store import CUT_OFF, FAILED
-from fourward.study.tasks import Outcome, Task
 from fourward.study.timing import CutOff, clock_for, no_collection, one_line, summary, take_turns, training_step, within
+from fourward.study.work import Outcome, Task
 
 _CLASSES: Mapping[str, Callable[..., nn.Module]] = {
     "sequential": SequentialBaseline,

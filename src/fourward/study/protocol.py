@@ -16,6 +16,18 @@ METHODS = ("sequential", "deepstruct", "4ward", "fourward")
 DEVICES = ("cpu", "cuda")
 #: Parameters that tell the graphs and layerings of one cell apart.
 WITHIN_CELL = ("seed", "graph", "variant")
+_FIRST = ("size", "p", "batch", "method")  # of what a cell is known by, in this order
+#: Lists and numbers of a protocol that a command line may set, with what they say to their reader.
+WORDS = {
+    "sizes": "Nodes of the graphs, with commas between them.",
+    "densities": "Probabilities of an edge, with commas between them.",
+    "batch_sizes": "Batch sizes, with commas between them.",
+    "methods": "Of sequential, deepstruct, 4ward and fourward, with commas between them.",
+    "seeds": "Graphs of a cell.",
+    "batches": "Batches that are counted in a run.",
+    "variants": "Reassigned layerings of a graph.",
+    "cell_seconds": "Limit of a run, and of building a network; whoever takes longer is cut off.",
+}
 _LARGEST = 16_384  # nodes; the paper's methods hold dense matrices, and several times as much while they are built
 
 
@@ -156,7 +168,8 @@ def graph_keys(protocol: Protocol) -> Iterator[Key]:
 
 def cell_of(key: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
     """What the runs of a cell share: all parameters but the ones that tell graphs and layerings apart."""
-    return tuple((name, value) for name, value in sorted(key.items()) if name not in WITHIN_CELL)
+    rest = sorted(key.keys() - {*WITHIN_CELL, *_FIRST})
+    return tuple((name, key[name]) for name in (*_FIRST, *rest) if name in key)
 
 
 def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:

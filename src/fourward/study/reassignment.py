@@ -13,7 +13,7 @@ from fourward.graph.dag import Dag
 from fourward.graph.generate import erdos_renyi
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.study.protocol import Key, Protocol, run_keys
-from fourward.study.tasks import Outcome, Task
+from fourward.study.work import Outcome, Task
 
 #: The mean height of a size and probability is that of so many graphs, of seeds 0 on, as in `attributes`.
 MEAN_OF = 30

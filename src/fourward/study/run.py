@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fourward.study import reassignment
 from fourward.study.protocol import Key, Protocol, cell_of
 from fourward.study.store import Scalar, Store
-from fourward.study.tasks import Outcome, Task
+from fourward.study.work import Outcome, Task
 
 Cell = tuple[tuple[str, Scalar], ...]
 
@@ -60,13 +60,16 @@ def run(
     ...     run(store, {"attributes": small}).ended, run(store, {"attributes": small}).skipped
     (Counter({'done': 2}), 2)
     """
+    from fourward.study.timing import long_lived  # inside: status needs no torch
+
     summary, begun = Summary(), time.perf_counter()
     for experiment, protocol in protocols.items():
         store.set_protocol(experiment, protocol.as_dict())
         work = _Work(experiment, list(tasks_of(experiment, protocol)), store, retry, on_progress)
         summary.skipped += work.ended
-        for outcome in work.outcomes(lambda: seconds is not None and time.perf_counter() - begun >= seconds):
-            summary.ended[outcome.status] += 1
+        with long_lived():
+            for outcome in work.outcomes(lambda: seconds is not None and time.perf_counter() - begun >= seconds):
+                summary.ended[outcome.status] += 1
         summary.left += sum(work.remaining.values())
     summary.seconds = time.perf_counter() - begun
     return summary
@@ -74,7 +77,7 @@ def run(
 
 def tasks_of(experiment: str, protocol: Protocol) -> Iterator[Task]:
     """The tasks of an experiment, in an order that covers all its cells evenly."""
-    from fourward.study import grid  # inside: it brings torch
+    from fourward.study import grid  # inside: status needs no torch
 
     makers = {"times": grid.times, "training": grid.training, "attributes": grid.attributes}
     return {**makers, "reassignment": reassignment.tasks}[experiment](protocol)

@@ -22,6 +22,7 @@ from fourward.study.facts import facts as facts_here
 
 Scalar = str | int | float | bool | None
 DONE, CUT_OFF, FAILED = "done", "cut off", "failed"
+FILE = "results.sqlite"  #: its name by custom
 FORMATS = ("csv", "parquet")
 #: What SQLite keeps in the first hundred bytes of a file, at these places: whose it is, and the version of its tables.
 _MAGIC, _VERSION_AT, _OWNER_AT = b"SQLite format 3\0", 60, 68

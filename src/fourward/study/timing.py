@@ -117,6 +117,7 @@ def take_turns(
         grad: Whether autograd records.
     """
     runs = {name: _Run(call, clock, batches, limit, grad) for name, call in calls.items()}
+    gc.collect()
     with no_collection():
         for name, run in runs.items():
             run.start(name in compiled, partial(check, name) if check else None)
@@ -242,13 +243,23 @@ def within(seconds: float) -> Iterator[None]:
 def no_collection() -> Iterator[None]:
     """No garbage is collected: that walks the objects of all networks, and whoever's turn it is would pay for it."""
     was = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
     finally:
         if was:
             gc.enable()
+
+
+@contextmanager
+def long_lived() -> Iterator[None]:
+    """What is there now is left out of collections, which else take a tenth of a second each for torch alone."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def training_step(model: nn.Module, x: Tensor, **options: Any) -> Callable[[], None]:
