@@ -11,6 +11,8 @@ from typing import Any
 from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
 
 NOT_RUN = "not run"
+#: Parameters that runs must share to be compared or averaged.
+PROTOCOL = ("batches", "epochs", "draws", "connectome")
 Place = tuple[Any, ...]
 
 
@@ -30,6 +32,7 @@ class Cell:
 
 
 Cells = Mapping[Place, Cell]
+Rows = Mapping[str, list[Row]]  # by experiment
 EMPTY = Cell(NOT_RUN)
 
 
@@ -48,16 +51,28 @@ def span(values: Iterable[float]) -> str:
 
 
 def newest(store: Store) -> dict[str, list[Row]]:
-    """The rows of each experiment that belong to the same machine, versions and commit as its last row."""
-    found: dict[str, list[Row]] = defaultdict(list)
+    """By experiment, the rows of each device that belong with its last one: to the same machine, code and protocol."""
+    groups: dict[Any, list[Row]] = defaultdict(list)
     for row in store.rows(all_facts=True):
-        found[row.experiment].append(row)
-    return {name: [row for row in rows if row.facts == rows[-1].facts] for name, rows in found.items()}
+        groups[row.experiment, row.key.get("device")].append(row)
+    found: dict[str, list[Row]] = defaultdict(list)
+    for (experiment, _), rows in groups.items():
+        found[experiment] += [row for row in rows if _belonging(row) == _belonging(rows[-1])]
+    return dict(found)
 
 
-def latest(rows: Sequence[Row], *names: str) -> list[Row]:
-    """The rows that agree with the last one in these parameters, so that two protocols are never mixed."""
-    return [row for row in rows if all(row.key.get(name) == rows[-1].key.get(name) for name in names)]
+def _belonging(row: Row) -> tuple[Any, ...]:
+    return row.facts, *(row.key.get(name) for name in PROTOCOL)
+
+
+def devices(found: Rows) -> list[str]:
+    """The devices that forward passes were timed on."""
+    return sorted({device for name in ("times", "reassignment") for device in among(found.get(name, []), "device")})
+
+
+def on_device(found: Rows, experiment: str, device: str) -> list[Row]:
+    """The rows of an experiment on a device."""
+    return those(found.get(experiment, []), device=device)
 
 
 def those(rows: Iterable[Row], **wanted: Any) -> list[Row]:

@@ -13,26 +13,20 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from fourward.errors import OptionError, StudyError, require
-from fourward.study.store import DONE, FAILED, Scalar, Store
+from fourward.study.protocol import Key
+from fourward.study.run import Progress, Summary
+from fourward.study.store import FAILED, Store
+from fourward.study.timing import one_line
+from fourward.study.work import Outcome
 
-Key = Mapping[str, Scalar]
 Run = Callable[[Key], Mapping[str, Any]]
 ALLOWED_DEATHS = 3
 #: Seconds in which a scheduler must answer, and in which workers may end by themselves.
 PATIENCE = 10
-
-
-class Outcome(NamedTuple):
-    """How a run ended."""
-
-    key: Key
-    status: str
-    values: Mapping[str, Any]
-    note: str
-    seconds: float
 
 
 def run_all(
@@ -43,8 +37,8 @@ def run_all(
     *,
     workers: int | None = None,
     scheduler: str | None = None,
-    tick: Callable[[Outcome], None] = lambda outcome: None,
-) -> None:
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Summary:
     """Run what the store doesn't have, and write each run down as it ends.
 
     A script that calls this needs `if __name__ == "__main__":` round its work, because workers import it again.
@@ -56,18 +50,21 @@ def run_all(
         run: From parameters to what was found; a function of a module that workers can import.
         workers: Processes on this machine; default: one a core.
         scheduler: Address of a cluster to use instead, such as "tcp://10.0.0.1:8786".
-        tick: Receives every outcome, after it is written down.
+        on_progress: Called at the start and after each run.
     """
-    missing = [key for key in keys if not store.has(experiment, key)]
-    if not missing:
-        return
-    with _client(min(workers or os.cpu_count() or 1, len(missing)), scheduler) as client:
-        for outcome in _outcomes(client, run, missing):
-            store.add(
-                experiment, outcome.key, outcome.values, status=outcome.status, note=outcome.note,
-                seconds=outcome.seconds,
-            )  # fmt: skip
-            tick(outcome)
+    wanted = list(keys)
+    missing = [key for key in wanted if not store.has(experiment, key)]
+    summary, begun = Summary(skipped=len(wanted) - len(missing)), time.perf_counter()
+    on_progress(Progress(experiment, summary.skipped, len(wanted), None, 0.0, len(missing)))
+    if missing:
+        with _client(min(workers or os.cpu_count() or 1, len(missing)), scheduler) as client:
+            for outcome in _outcomes(client, run, missing):
+                store.add(experiment, **vars(outcome))
+                summary.ended[outcome.status] += 1
+                done, summary.seconds = sum(summary.ended.values()), time.perf_counter() - begun
+                left = summary.seconds / done * (len(missing) - done)
+                on_progress(Progress(experiment, summary.skipped + done, len(wanted), outcome.key, left, 0))
+    return summary
 
 
 def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
@@ -81,7 +78,7 @@ def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
                 "same command again."
             )
         if future.status == "error":
-            yield Outcome(futures[future], FAILED, {}, _reason(future.exception()), 0.0)
+            yield Outcome(futures[future], status=FAILED, note=_reason(future.exception()))
         else:
             yield future.result()
         future.release()
@@ -94,10 +91,10 @@ def attempt(run: Run, key: Key) -> Outcome:
     torch.set_num_threads(1)
     start = time.perf_counter()
     try:
-        status, values, note = DONE, run(key), ""
-    except Exception as error:
-        status, values, note = FAILED, {}, _reason(error)
-    return Outcome(key, status, values, note, time.perf_counter() - start)
+        outcome = Outcome(key, dict(run(key)))
+    except Exception as error:  # whatever it is, it is this run's outcome and not the others'
+        outcome = Outcome(key, status=FAILED, note=_reason(error))
+    return replace(outcome, seconds=time.perf_counter() - start)
 
 
 def dask_setup(worker: Any) -> None:
@@ -107,12 +104,8 @@ def dask_setup(worker: Any) -> None:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, require("distributed", "study").KilledWorker):
-        return f"the worker died each time, {ALLOWED_DEATHS + 1} times"
-    return f"{type(error).__name__}: {_first_line(error)}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+        return "its worker died each time that it was tried"
+    return one_line(error)
 
 
 @contextmanager
@@ -147,6 +140,6 @@ def _reached(distributed: Any, scheduler: str) -> Any:
         return distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"no Dask scheduler answers at {scheduler!r}: {_first_line(error)}. `dask scheduler` starts one, and shows "
+            f"no Dask scheduler answers at {scheduler!r} ({one_line(error)}). `dask scheduler` starts one, and shows "
             "its address; leave the address away to run on this machine."
         ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from fourward.errors import OptionError
 from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
-from fourward.study.cluster import Outcome, run_all
+from fourward.study.cluster import run_all
 from fourward.study.matched import CONNECTOME, TOPOLOGIES, matched
 from fourward.study.problems import PROBLEMS, Split, split
-from fourward.study.store import Scalar, Store
+from fourward.study.protocol import Key
+from fourward.study.run import Progress, Summary
+from fourward.study.store import Store
 
 EXPERIMENT = "topologies"
 #: Shares of the edges, or of the neurons, that damage removes.
@@ -45,17 +47,12 @@ class Topologies:
             if getattr(self, name) < 1:
                 raise OptionError(f"{name}={getattr(self, name)!r} came, but it must be at least 1.")
 
-    def keys(self) -> Iterator[dict[str, Scalar]]:
+    def keys(self) -> Iterator[Key]:
         """The parameters of each run; seeds outermost, so that a study that is stopped early has whole seeds."""
         for seed in range(self.seeds):
             for data in self.data:
                 for topology in self.topologies:
-                    key: dict[str, Scalar] = {
-                        "topology": topology,
-                        "data": data,
-                        "seed": seed,
-                        "connectome": CONNECTOME,
-                    }
+                    key: Key = {"topology": topology, "data": data, "seed": seed, "connectome": CONNECTOME}
                     yield key | {"epochs": self.epochs, "draws": self.draws}
 
 
@@ -65,10 +62,12 @@ def run_topologies(
     *,
     workers: int | None = None,
     scheduler: str | None = None,
-    tick: Callable[[Outcome], None] = lambda outcome: None,
-) -> None:
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Summary:
     """Run what the store lacks on a Dask cluster; see `fourward.study.cluster.run_all`."""
-    run_all(store, EXPERIMENT, wanted.keys(), run, workers=workers, scheduler=scheduler, tick=tick)
+    keys = list(wanted.keys())
+    store.set_protocol(EXPERIMENT, asdict(wanted) | {"wanted": len(keys)})
+    return run_all(store, EXPERIMENT, keys, run, workers=workers, scheduler=scheduler, on_progress=on_progress)
 
 
 def run(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fourward.study.cells import among, latest, newest, those
+from fourward.study.cells import Rows, among, newest, on_device
 from fourward.study.figures.bars import draw_reassignment
 from fourward.study.figures.examples import draw_forward, draw_layerings, draw_overview
 from fourward.study.figures.frame import new_figure, save
@@ -17,8 +17,6 @@ from fourward.study.store import Row, Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Rows = Mapping[str, list[Row]]
 
 
 class Picture(NamedTuple):
@@ -36,16 +34,13 @@ def draw_all(store: Store, folder: Path | str) -> list[Path]:
 
 def pictures(found: Rows) -> Iterator[Picture]:
     """Every figure that these rows, by experiment, allow; those that only explain need none."""
-    times = found.get("times", [])
-    first = among(times, "device")[:1]
-    measured = those(times, device=first[0]) if first else []
-    yield _picture("overview", OVERVIEW, draw_overview, latest(measured, "batches"), 13.5, 3.2)
+    measured = [on_device(found, "times", device) for device in among(found.get("times", []), "device")]
+    yield _picture("overview", OVERVIEW, draw_overview, measured[0] if measured else [], 13.5, 3.2)
     yield _picture("forward", FORWARD, draw_forward, [], 9, 5.6)
     yield _picture("layerings", LAYERINGS, draw_layerings, [], 10, 7.5)
     for experiment in ("times", "training", "reassignment"):
-        rows = found.get(experiment, [])
-        for device in among(rows, "device"):
-            yield from _timed(experiment, device, latest(those(rows, device=device), "batches"))
+        for device in among(found.get(experiment, []), "device"):
+            yield from _timed(experiment, device, on_device(found, experiment, device))
     if found.get("attributes"):
         yield _picture("attributes", ATTRIBUTES, draw_attributes, found["attributes"], 9, 3.4)
     if found.get("topologies"):

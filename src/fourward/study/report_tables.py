@@ -1,0 +1,175 @@
+"""The tables of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fourward.study.cells import Rows, among, cells, devices, interval, number, on_device, those
+from fourward.study.figures.maps import GAINS, METHODS, present
+from fourward.study.matched import TOPOLOGIES
+from fourward.study.page import Html, Text, fold, join, table, tag
+from fourward.study.problems import PROBLEMS
+from fourward.study.store import DONE, Row
+from fourward.study.tables import gains, mean_times
+
+REFERENCE = "mlp"  #: what the other topologies are compared with
+
+
+def all_tables(found: Rows) -> Html:
+    """Every table that these rows allow, folded."""
+    parts = []
+    for experiment in ("times", "training"):
+        for device in among(found.get(experiment, []), "device"):
+            rows = on_device(found, experiment, device)
+            parts += [_times_table(experiment, device, rows, batch) for batch in among(rows, "batch")]
+    if found.get("attributes"):
+        parts.append(_attributes_table(found["attributes"]))
+    parts += [_reassignment_table(device, on_device(found, "reassignment", device)) for device in devices(found)]
+    if found.get("topologies"):
+        parts += [_accuracy_table(found["topologies"]), _half_table(found["topologies"])]
+    return join(*parts)
+
+
+def _times_table(experiment: str, device: str, rows: Sequence[Row], batch: int) -> Html:
+    """Milliseconds a batch, and gains; runs that were cut off count with what was seen, and are marked."""
+    own, methods = those(rows, batch=batch), present(rows)
+    times = {(row["size"], row["p"], row["method"]): row for row in mean_times(own)}
+    ratios = {(row["size"], row["p"], row["slow"], row["fast"]): row for row in gains(own, GAINS)}
+    pairs = [pair for pair in GAINS if set(pair) <= set(methods)]
+    body = [
+        [
+            str(size),
+            f"{p:g}",
+            str(max((row["graphs"] for (n, q, _), row in times.items() if (n, q) == (size, p)), default=0)),
+            *(_time_text(times.get((size, p, method))) for method in methods),
+            *(_gain_text(ratios.get((size, p, *pair))) for pair in pairs),
+        ]
+        for size in among(own, "size")
+        for p in among(own, "p")
+    ]
+    heads = [*(METHODS[name] for name in methods), *(f"{METHODS[a]} / {METHODS[b]}" for a, b in pairs)]
+    caption = (
+        "Milliseconds a batch: mean ± deviation between graphs. Gains: mean over graphs of the ratio. * cut off: what "
+        "was seen until then."
+    )
+    return fold(
+        f"{experiment} on {device}, batch size {batch}",
+        table(["size", "p", "graphs", *heads], body, caption, 1 + len(heads)),
+    )
+
+
+def _time_text(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "not run"
+    if row["mean"] is None:
+        return "cut off" if row["cut_off"] else "failed"
+    deviation = f" ± {100 * row['deviation'] / row['mean']:.0f} %" if row["deviation"] is not None else ""
+    return f"{number(1e3 * row['mean'])}{deviation}{' *' if row['cut_off'] else ''}"
+
+
+def _gain_text(row: Mapping[str, Any] | None) -> str:
+    if row is None or row["gain"] is None:
+        return "unknown"
+    return f"{number(row['gain'])}{' *' if row['cut_off'] or row['missing'] else ''}"
+
+
+def _attributes_table(rows: Sequence[Row]) -> Html:
+    height, attenuation = (cells(rows, ("size", "p"), name) for name in ("height", "attenuation"))
+    body = [
+        [str(size), f"{p:g}", height[size, p].text, attenuation[size, p].text, str(height[size, p].count)]
+        for size, p in sorted(height)
+    ]
+    return fold("attributes", table(["size", "p", "height", "attenuation", "graphs"], body, numbers=3))
+
+
+def _reassignment_table(device: str, rows: Sequence[Row]) -> Html:
+    body = []
+    for method in present(rows):
+        own = those(rows, method=method)
+        time, height, moved = (cells(own, ("p",), name) for name in ("mean", "height", "moved"))
+        for (p,), cell in sorted(time.items()):
+            text = cell.status if cell.mean is None else f"{number(1e3 * cell.mean)} ± {number(1e3 * cell.deviation)}"
+            body.append([METHODS[method], f"{p:g}", text, height[p,].text, moved[p,].text, str(cell.count)])
+    heads = ["method", "p", "ms a batch", "height", "share moved", "layerings"]
+    return fold(f"reassignment on {device}", table(heads, body, numbers=4)) if body else Html("")
+
+
+def _accuracy_table(rows: Sequence[Row]) -> Html:
+    def text(topology: str, data: str) -> str:
+        seen = [row.values["accuracy"] for row in those(rows, topology=topology, data=data) if row.status == DONE]
+        if not seen:
+            return "not run"
+        mean, reach = interval(seen)
+        return f"{100 * mean:.1f}" + (f" ± {100 * reach:.1f}" if reach is not None else "")
+
+    return _by_data("accuracy in percent: mean ± reach of the 95 % interval", rows, text)
+
+
+def _half_table(rows: Sequence[Row]) -> Html:
+    def text(topology: str, data: str) -> str:
+        seen = [row for row in those(rows, topology=topology, data=data) if row.status == DONE]
+        return " / ".join(_half(seen, kind) for kind in ("edges", "neurons")) if seen else "not run"
+
+    return _by_data("share of edges / of neurons removed that halves the accuracy above chance", rows, text)
+
+
+def _by_data(title: str, rows: Sequence[Row], text: Callable[[str, str], Text]) -> Html:
+    names = [name for name in PROBLEMS if those(rows, data=name)]
+    body = [[one, *(text(one, data) for data in names)] for one in TOPOLOGIES if those(rows, topology=one)]
+    return fold(f"topologies: {title}", table(["topology", *names], body, numbers=len(names)))
+
+
+def _half(rows: Sequence[Row], kind: str) -> str:
+    """Where the mean curve is half-way from its start down to chance, between two shares on a straight line."""
+    shares = rows[0].values["damage"]["shares"]
+    curve = [sum(values) / len(rows) for values in zip(*(row.values["damage"][kind] for row in rows), strict=True)]
+    chance = sum(row.values["chance"] for row in rows) / len(rows)
+    half = (curve[0] + chance) / 2
+    for k in range(1, len(curve)):
+        if curve[k] <= half < curve[k - 1]:
+            step = (curve[k - 1] - half) / (curve[k - 1] - curve[k])
+            return f"{shares[k - 1] + step * (shares[k] - shares[k - 1]):.2f}"
+    return f"over {shares[-1]:g}"
+
+
+def compared(rows: Sequence[Row]) -> Html:
+    """How each topology's accuracy differs from that of the MLP, seed by seed."""
+    found = differences(rows)
+    if not found:
+        return Html("")
+    reaches = {place: interval(seen, 1 - 0.05 / len(found)) for place, seen in found.items()}
+    apart = {place for place, (mean, reach) in reaches.items() if reach is not None and abs(mean) > reach}
+
+    def text(topology: str, data: str) -> Text:
+        if (topology, data) not in reaches:
+            return "not run"
+        mean, reach = reaches[topology, data]
+        words = f"{100 * mean:+.1f} ± {100 * (reach or 0.0):.1f}"
+        return tag("strong", words) if (topology, data) in apart else words
+
+    said = (
+        f"Points of accuracy above the MLP with as many neurons and edges: mean over seeds, each compared with itself, "
+        f"± the reach of intervals that hold for all {len(found)} comparisons together (95 %, by Student's t): "
+        f"{len(apart) or 'none'} of them {'differs' if len(apart) == 1 else 'differ'} from zero"
+        f"{', in bold' if apart else ''}."
+    )
+    names = [name for name in PROBLEMS if any(data == name for _, data in found)]
+    shown = [one for one in TOPOLOGIES if any(topology == one for topology, _ in found)]
+    body = [[one, *(text(one, data) for data in names)] for one in shown]
+    title = tag("h3", "Beyond the paper: does the topology matter?")
+    return join(title, tag("p", said), table(["topology", *names], body, numbers=len(names)))
+
+
+def differences(rows: Sequence[Row]) -> dict[tuple[str, str], list[float]]:
+    """Accuracy less that of the MLP on the same samples, by topology and data; at least two seeds each."""
+    accuracy: dict[Any, float] = {
+        (row.key["topology"], row.key["data"], row.key["seed"]): row.values["accuracy"]
+        for row in rows
+        if row.status == DONE
+    }
+    found: dict[tuple[str, str], list[float]] = {}
+    for (topology, data, seed), value in accuracy.items():
+        if topology != REFERENCE and (REFERENCE, data, seed) in accuracy:
+            found.setdefault((topology, data), []).append(value - accuracy[REFERENCE, data, seed])
+    return {place: seen for place, seen in found.items() if len(seen) > 1}
