@@ -21,6 +21,9 @@ from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
 from fourward.study.tables import gains
 
 TITLE = "4Ward's study, run again with fourward"
+_LEFT_OUT = (
+    "aren't shown: they are of another machine, version, commit or protocol than the last run of their experiment."
+)
 _CLASSES = {HOLDS: "holds", PARTLY: "partly", FAILS: "fails", UNKNOWN: "unknown"}
 
 
@@ -178,10 +181,7 @@ def _machines(found: Rows, other: int) -> Html:
             facts[name] = one
     parts = [fold(", ".join(names), _facts(facts[name])) for name, names in groups.items()]
     if other:
-        parts.append(
-            tag("p", f"{other:,} more runs in the file, of other machines, versions, commits or protocols, aren't shown here: of "
-                "each experiment only those that belong with its last run are.")
-        )  # fmt: skip
+        parts.append(tag("p", f"{other:,} more runs in the file {_LEFT_OUT}"))
     return join(*parts)
 
 

@@ -31,7 +31,7 @@ def draw_overview(figure: Figure, rows: Sequence[Row]) -> None:
     layering = push_sources(dag, longest_path(dag))
     angle = 2 * np.pi * np.arange(dag.num_nodes) / dag.num_nodes
     ring = np.column_stack((np.sin(angle), np.cos(angle)))
-    axes = figure.subplots(1, 5, width_ratios=[1, 1, 1.25, 1.5, 1.0])
+    axes = figure.subplots(1, 5)
     draw_graph(axes[0], dag, ring, arrows=False, colours=["#b8b8b8"] * dag.num_nodes)
     axes[0].set_title("1  Erdős-Rényi graph")
     draw_graph(axes[1], dag, ring, names=[str(place + 1) for place in dag.position])
@@ -43,7 +43,8 @@ def draw_overview(figure: Figure, rows: Sequence[Row]) -> None:
     axes[3].set_title("4  masked layers")
     for one in (axes[2], axes[3]):
         one.set_facecolor(PALE)
-        one.patch.set_visible(True)
+    for one in axes:
+        one.set_box_aspect(1)
     _draw_measured(axes[4], rows)
     axes[4].set_title("5  measured forward passes")
 
@@ -125,8 +126,8 @@ def _draw_masks(axes: Axes, dag: Dag, layering: Layering) -> None:
                 axes.add_patch(Rectangle((left + x, -y), 1, 1, facecolor=colour, edgecolor="#555555", linewidth=0.6))
         axes.text(left + len(feeding) / 2, 1.25, f"$M^{l}$", ha="center", va="bottom", fontsize=9)
         left += len(feeding) + 1
-    axes.set(xlim=(-1, left), ylim=(-tallest - 1, 4), xticks=[], yticks=[])
-    axes.set_aspect("equal", adjustable="datalim")
+    half, middle = (left + 1) / 2, 1.5 - tallest / 2  # as wide as high, so that entries are squares
+    axes.set(xlim=(-1, left), ylim=(middle - half, middle + half), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
 

@@ -101,8 +101,7 @@ def draw_map(
             if cell.mean is None:
                 mark(axes, x, y, cell.status)
             else:
-                dark = np.dot(image.cmap(norm(cell.mean))[:3], (0.299, 0.587, 0.114)) < 0.5
-                _write(axes, x, y, number(cell.mean), "white" if dark else "black", image.cmap(norm(cell.mean)))
+                _write(axes, x, y, number(cell.mean), image.cmap(norm(cell.mean)))
     if unity and values.count() and values.min() < 1 < values.max() and min(values.shape) > 1:
         _draw_unity(axes, values)
     axes.set_xticks(range(len(chances)), [f"{p:g}" for p in chances])
@@ -112,12 +111,12 @@ def draw_map(
     return image
 
 
-def _write(axes: Axes, x: float, y: float, text: str, colour: str, ground: Any) -> None:
-    """A number on its cell, readable where a line crosses it."""
-    from matplotlib.patheffects import withStroke
-
-    edge = [withStroke(linewidth=2.0, foreground=ground)]
-    axes.text(x, y, text, ha="center", va="center", fontsize=7, color=colour, path_effects=edge, zorder=5)
+def _write(axes: Axes, x: float, y: float, text: str, ground: Any) -> None:
+    """A number on the colour of its cell, readable where a line crosses it."""
+    dark = np.dot(ground[:3], (0.299, 0.587, 0.114)) < 0.5
+    box = {"facecolor": ground, "edgecolor": "none", "pad": 0.6}
+    colour = "white" if dark else "black"
+    axes.text(x, y, text, ha="center", va="center", fontsize=7, color=colour, bbox=box, zorder=5)
 
 
 def mark(axes: Axes, x: float, y: float, why: str) -> None:
