@@ -12,6 +12,7 @@ FACTS = {
     "commit": "abc",
     "versions": {"torch": "2"},
 }
+HOSTILE = "<script>alert('x')</script> & \"Sons\""
 SIZES, CHANCES, BATCHES = (64, 128, 256), (0.2, 0.4, 0.8, 1.0), (32, 512)
 
 
@@ -56,7 +57,7 @@ def attributes(store):
                 store.add("attributes", {"size": size, "p": p, "seed": seed}, values)
 
 
-def reassigned(store, *, deviation=0.02, moved=0.25):
+def reassigned(store, *, deviation=0.02, moved=0.25, device="cpu"):
     for p in CHANCES:
         for graph in range(2):
             for variant in range(3):
@@ -64,7 +65,7 @@ def reassigned(store, *, deviation=0.02, moved=0.25):
                 mean = seconds("4ward", 64, p, 512) * (1 + deviation * (variant - 1))
                 values = {"mean": mean, "median": mean, "deviation": 0.0, "count": 10, "height": height(64, p)}
                 values["moved"] = moved * (1.0 - p) / 0.8
-                store.add("reassignment", key | {"device": "cpu", "batches": 10}, values)
+                store.add("reassignment", key | {"device": device, "batches": 10}, values)
 
 
 def learned(store, *, seeds=3, tasks=tuple(PROBLEMS)):
@@ -80,12 +81,13 @@ def learned(store, *, seeds=3, tasks=tuple(PROBLEMS)):
                 store.add("topologies", key, values)
 
 
-def everything(path, *, facts=FACTS):
-    store = Store(path, facts=facts)
-    cut = {("deepstruct", 256, 1.0), ("deepstruct", 256, 0.8)}
-    timed(store, cut=cut, skip={(256, 0.4)})
-    timed(store, "training", cut=cut)
-    attributes(store)
-    reassigned(store)
-    learned(store)
-    return store
+def everything(path):
+    """A whole study of a hostile machine, some of it cut off and some of it not run."""
+    with Store(path, facts={**FACTS, "processor": HOSTILE}) as store:
+        cut = {("deepstruct", 256, 1.0), ("deepstruct", 256, 0.8)}
+        timed(store, cut=cut, skip={(256, 0.4)})
+        timed(store, "training", cut=cut)
+        attributes(store)
+        reassigned(store)
+        learned(store, tasks=("digits", "wine"))
+    return path

@@ -1,6 +1,7 @@
 """Runs that don't disturb one another, on a Dask cluster: one process of this machine a core, or one that is there.
 
-The results file has one writer, the process that asks; workers only compute. A worker that dies costs the run it was
+A worker has one thread: Dask's nannies set OMP_NUM_THREADS to 1, which torch follows, here and on other clusters. The
+results file has one writer, the process that asks; workers only compute. A worker that dies costs the run it was
 at, which another takes up; a run on which `ALLOWED_DEATHS` more workers die is recorded as failed, as is one that
 raises.
 """
@@ -20,7 +21,6 @@ from fourward.errors import OptionError, StudyError, require
 from fourward.study.protocol import Key
 from fourward.study.run import Progress, Summary
 from fourward.study.store import FAILED, Store
-from fourward.study.timing import one_line
 from fourward.study.work import Outcome
 
 Run = Callable[[Key], Mapping[str, Any]]
@@ -85,10 +85,7 @@ def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
 
 
 def attempt(run: Run, key: Key) -> Outcome:
-    """What a worker does: one run, in one thread, whose error is an outcome too."""
-    import torch
-
-    torch.set_num_threads(1)
+    """What a worker does: one run, whose error is an outcome too."""
     start = time.perf_counter()
     try:
         outcome = Outcome(key, dict(run(key)))
@@ -105,6 +102,8 @@ def dask_setup(worker: Any) -> None:
 def _reason(error: BaseException) -> str:
     if isinstance(error, require("distributed", "study").KilledWorker):
         return "its worker died each time that it was tried"
+    from fourward.study.timing import one_line  # inside: it brings torch
+
     return one_line(error)
 
 
@@ -140,6 +139,6 @@ def _reached(distributed: Any, scheduler: str) -> Any:
         return distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"no Dask scheduler answers at {scheduler!r} ({one_line(error)}). `dask scheduler` starts one, and shows "
+            f"no Dask scheduler answers at {scheduler!r} ({_reason(error)}). `dask scheduler` starts one, and shows "
             "its address; leave the address away to run on this machine."
         ) from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import correlation, fmean, geometric_mean
+from statistics import fmean, geometric_mean
 
-from scipy.stats import spearmanr
+from scipy.stats import pearsonr, spearmanr
 
 from fourward.study.cells import Cells, Place, among, cells, gains, number, span, those
 from fourward.study.store import CUT_OFF, Row
@@ -85,7 +85,7 @@ def deepstruct_gain(rows: Sequence[Row]) -> Finding:
     if len(found) < FEW:
         return finding
     height = _done(cells(those(rows, method="4ward"), CELL, "height"))
-    rises = _rank_correlation([height[place] for place in found], list(found.values()))
+    rises = _correlation([height[place] for place in found], list(found.values()), ranks=True)
     signs = (min(found.values()) > 1) + (rises >= 0.8)
     cut = sum(cell.status == CUT_OFF for cell in every.values())
     note = f"; cut off in {cut} of {len(every)} cells, where the gain is unknown" if cut else ""
@@ -106,7 +106,7 @@ def by_height(rows: Sequence[Row]) -> Finding:
         mine = those(rows, method="4ward", batch=batch)
         time, height = _done(cells(mine, CELL, "mean")), _done(cells(mine, CELL, "height"))
         if len(time) >= FEW and len(set(height.values())) > 1:
-            found[batch] = correlation([time[place] for place in time], [height[place] for place in time])
+            found[batch] = _correlation([time[place] for place in time], [height[place] for place in time])
     if not found:
         return finding
     lowest = min(found.values())
@@ -204,8 +204,8 @@ def _spreads(found: dict[Place, float], line: Callable[[Place], Place]) -> list[
     return [max(values) / min(values) for values in lines.values() if len(values) > 1]
 
 
-def _rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Spearman's; 0 where all are equal."""
+def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> float:
+    """Pearson's, or Spearman's by ranks; 0 where one side is constant, for then it follows nothing."""
     if len(set(x)) < 2 or len(set(y)) < 2:
         return 0.0
-    return float(spearmanr(x, y).statistic)
+    return float((spearmanr if ranks else pearsonr)(x, y).statistic)

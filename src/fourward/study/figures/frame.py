@@ -114,7 +114,7 @@ def draw_map(
 def _write(axes: Axes, x: float, y: float, text: str, ground: Any) -> None:
     """A number on the colour of its cell, readable where a line crosses it."""
     dark = np.dot(ground[:3], (0.299, 0.587, 0.114)) < 0.5
-    box = {"facecolor": ground, "edgecolor": "none", "pad": 0.6}
+    box = {"facecolor": ground, "edgecolor": "none", "pad": 0.2}
     colour = "white" if dark else "black"
     axes.text(x, y, text, ha="center", va="center", fontsize=7, color=colour, bbox=box, zorder=5)
 

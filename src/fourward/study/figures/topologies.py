@@ -41,7 +41,8 @@ def draw_accuracy(figure: Figure, rows: Sequence[Row]) -> None:
                 axes.text(0.03, y, "not run", va="center", fontsize=7, transform=axes.get_yaxis_transform())
                 continue
             mean, half = interval([row.values["accuracy"] for row in seen])
-            axes.errorbar(mean, y, xerr=half or None, fmt=marker, color=colour, capsize=3, markersize=5)
+            reach = [[min(half or 0.0, mean)], [min(half or 0.0, 1 - mean)]]  # accuracy ends at 1
+            axes.errorbar(mean, y, xerr=reach, fmt=marker, color=colour, capsize=3, markersize=5)
         axes.set_yticks(range(len(found)), found)
         axes.set(ylim=(len(found) - 0.5, -0.5), xlabel="accuracy")
         axes.margins(x=0.12)
@@ -72,7 +73,8 @@ def _draw_curve(axes: Axes, topology: str, shares: Sequence[float], curves: Sequ
     found = [interval(list(values)) for values in zip(*curves, strict=True)]
     mean, half = np.array([[centre, reach or 0.0] for centre, reach in found]).T
     axes.plot(shares, mean, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.2, label=topology)
-    axes.fill_between(shares, mean - half, mean + half, color=colour, alpha=0.12, linewidth=0)
+    low, high = np.clip((mean - half, mean + half), 0, 1)
+    axes.fill_between(shares, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
 def _panels(figure: Figure, rows: Sequence[Row]) -> list[tuple[Axes, str]]:
