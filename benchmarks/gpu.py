@@ -29,7 +29,7 @@ from fourward._files import replacing
 FULL = {"sizes": SIZES, "densities": DENSITIES, "batches": BATCHES, "edges": (10**5, 10**6, 10**7), "rounds": 11}
 QUICK = {"sizes": (64, 256), "densities": (0.2, 1.0), "batches": (32, 512), "edges": (10**5,), "rounds": 3}
 DEGREES, LARGE_BATCH = (10, 100), 128
-PARTS = ("worm", "grid", "large", "host")
+PARTS = ("worm", "host", "large", "grid")
 OURS = ("fourward", "fourward graph")
 
 
@@ -116,7 +116,7 @@ def main(words: list[str] | None = None) -> int:
         print("python -m benchmarks.gpu needs a CUDA device, and torch sees none here.", file=sys.stderr)
         return 2
     run = Run(chosen)
-    parts = {"worm": run_worm, "grid": run_grid, "large": run_large, "host": run_host}
+    parts = {"worm": run_worm, "host": run_host, "large": run_large, "grid": run_grid}
     for part in PARTS:
         if chosen.part in (part, "all") and not run.over:
             parts[part](run)

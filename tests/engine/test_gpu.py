@@ -31,6 +31,7 @@ make = partial(FourWard, engine="gpu", device=DEVICE)
 WAYS = {
     "panels": (program.PANELS, Way("panels", 8, 4, 4)),
     "stretches": (program.PANELS, Way("stretches", 8, 4, 4)),
+    "stretches of many slices": (program.PANELS, Way("stretches", 8, 2, 4)),
     "lists": (program.LISTS, Way("lists", 32, 8, 4, 8)),
     "levels": (program.LISTS, Way("levels", 32, 8, 4, 16)),
     "levels of high degree": (program.LISTS, Way("levels", 32, 32, 4, 4)),
@@ -43,6 +44,8 @@ def force(name, monkeypatch):
     monkeypatch.setattr(launch, "way_of", lambda *_: way)
     for module in (program, launch):
         monkeypatch.setattr(module, "STRETCH", 1)
+    if name == "stretches of many slices":
+        monkeypatch.setattr(launch, "spread_of", lambda *_: launch.Spread(2, 1, 4, 2, 4))
     launch._recipe.cache_clear()
 
 

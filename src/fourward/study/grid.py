@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,6 +70,7 @@ class Networks:
     """The same network by several methods, each built once; they take turns at each batch size."""
 
     def __init__(self, dag: Dag, protocol: Protocol) -> None:
+        gc.collect()  # what earlier networks left; not at each race, where it would walk all of these
         self.dag, self.protocol = dag, protocol
         self.clock = clock_for(protocol.device)
         self.built: dict[str, nn.Module] = {}

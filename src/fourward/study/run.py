@@ -64,8 +64,8 @@ def run(
 
     summary, begun = Summary(), time.perf_counter()
     for experiment, protocol in protocols.items():
-        store.set_protocol(experiment, protocol.as_dict())
         work = _Work(experiment, list(tasks_of(experiment, protocol)), store, retry, on_progress)
+        store.set_protocol(experiment, protocol.as_dict())
         summary.skipped += work.ended
         with long_lived():
             for outcome in work.outcomes(lambda: seconds is not None and time.perf_counter() - begun >= seconds):

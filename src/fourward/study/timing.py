@@ -117,7 +117,6 @@ def take_turns(
         grad: Whether autograd records.
     """
     runs = {name: _Run(call, clock, batches, limit, grad) for name, call in calls.items()}
-    gc.collect()
     with no_collection():
         for name, run in runs.items():
             run.start(name in compiled, partial(check, name) if check else None)

@@ -27,8 +27,9 @@ _walk_forward, _walk_backward, _walk_weights = Kernel(lists_forward), Kernel(lis
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
-SPREAD = 8, 2  #: tiles at a time, and chunks of tiles under way, where products are spread over the card
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
+SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
+PROGRAMS = 264  #: that keep a card busy with gradients of weights
 EDGES = 16  #: edges for each program that computes gradients of weights
 
 Kept = tuple[Tensor, Tensor]  #: activations (and z), weights in tiles
@@ -48,18 +49,43 @@ class Way(NamedTuple):
 def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
     """The way for a batch; the evidence is in docs/gpu.md."""
     if kind == PANELS:
-        return Way("panels" if panel_count <= STRETCH else "stretches", WIDTH[PANELS], 4, 4)
+        return Way("panels" if panel_count <= STRETCH else "stretches", WIDTH[PANELS], 1 if panel_count <= 2 else 2, 4)
     degree = edges / max(rows, 1)
-    walk = (levels_ + rows / 8) * (1.2 + 0.08 * degree)  # microseconds, from measurements on an H200
-    spread = levels_ * (4.0 + 0.02 * degree) + edges * batch * 1.5e-6
+    walk = (levels_ + rows / 8) * (0.6 + 0.1 * degree)  # microseconds, from measurements on an H200
+    spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
     if walk < spread:
         return Way("lists", WIDTH[LISTS], 8, 4, 8)
-    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 else (32, 4, 4)))
+    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 and edges * batch > 1.5e8 else (32, 4, 4)))
 
 
 def way_of(shape: Shape, batch: int) -> Way:
     """The way for a batch of this size."""
     return way(shape.kind, shape.rows, shape.panels, shape.edges, shape.levels, batch)
+
+
+class Spread(NamedTuple):
+    """How the products between stretches are spread over the card."""
+
+    slices: int  #: that share a program, and with it the loads of weights
+    shares: int  #: programs that share the tiles of a panel
+    group: int  #: tiles at a time
+    stages: int  #: groups of tiles under way
+    warps: int
+
+
+def spread_of(slices: int, panel_count: int) -> Spread:
+    """Few slices share their tiles among several programs, many slices share a program."""
+    programs = slices * panel_count
+    if programs >= 512:
+        return Spread(4, 1, 4, 1, 4)
+    if programs >= 256:
+        return Spread(2, 1, 4, 2, 4)
+    return Spread(1, 4 if programs <= 32 else 2 if programs <= 64 else 1, 8, 2, 4)
+
+
+def shares_of(s: Shape, batch: int) -> int:
+    """Programs that share the batch, where the gradients of one tile are computed."""
+    return max(1, min(-(-batch // SAMPLES), PROGRAMS // max(s.tiles + s.panels, 1)))
 
 
 def check_layout(program: Tensor, shape: list[int]) -> None:
@@ -191,18 +217,22 @@ def _panels_forward(
     if how.name == "panels":
         numbers = (*made.numbers, packers, slices, *draw, 0, s.panels, *made.fields)
         given = (*tensors, packed, packed, program, counts)
-        _forward((packers + slices,), given, numbers, (*made.flags, False, wide), how.warps)
+        _forward((packers + slices,), given, numbers, (*made.flags, 0, wide), how.warps)
         return
-    sums = packed.new_empty(slices * s.rows * how.width)
+    spread = spread_of(slices, STRETCH)
+    sums = packed.new_empty(spread.shares * slices * s.rows * how.width)
     given, products = (*tensors, packed, sums, program, counts), (tensors[5], packed, sums, program)
     for first in range(0, s.panels, STRETCH):
         last = min(first + STRETCH, s.panels)
         if first > 0:
-            given_numbers = s.rows, s.lead, first, s.start, s.mid, s.block
-            _products((slices, last - first), products, given_numbers, (how.width, *SPREAD, wide), 4)
+            apart = s.rows, s.lead, slices, first, s.start, s.mid, s.block
+            grid = -(-slices // spread.slices), last - first, spread.shares
+            fixed = how.width, spread.slices, spread.group, spread.stages, wide
+            _products(grid, products, apart, fixed, spread.warps)
             packers = 0
         numbers = (*made.numbers, packers, slices, *draw, first, last, *made.fields)
-        _forward((packers + slices,), given, numbers, (*made.flags, first > 0, wide), how.warps)
+        flags = (*made.flags, spread.shares if first > 0 else 0, wide)
+        _forward((packers + slices,), given, numbers, flags, how.warps)
 
 
 def _lists_forward(
@@ -230,7 +260,9 @@ def backward(
         return x_grad.zero_(), weight_grad.zero_(), bias_grad.zero_()
     how = way_of(s, batch)
     slices = -(-batch // how.width)
-    deltas = kept[0].new_empty(slices * s.rows * how.width, dtype=wide_of(kept[0].dtype))
+    shares = shares_of(s, batch) if s.kind == PANELS else 1
+    room = slices * s.rows * how.width + (shares > 1) * (s.tiles + s.panels) * (1 + shares * 1056)
+    deltas = kept[0].new_empty(room, dtype=wide_of(kept[0].dtype))
     run = _panels_backward if s.kind == PANELS else _lists_backward
     grads = x_grad, weight_grad, bias_grad
     run(how, out_grad, weight, program, s, kept, key, p, everything, x_wanted, biased, deltas, grads)
@@ -242,33 +274,54 @@ def _panels_backward(
     p: float, everything: bool, x_wanted: bool, biased: bool, deltas: Tensor, grads: tuple[Tensor, Tensor, Tensor],
 ) -> None:  # fmt: skip
     (a, packed), (x_grad, weight_grad, bias_grad) = kept, grads
-    batch, wide, slices = out_grad.shape[0], _TYPES[wide_of(a.dtype)], deltas.numel() // (s.rows * how.width)
-    key_, threshold, p_bits = _drawn(key, p, program)
+    batch, wide, slices = out_grad.shape[0], _TYPES[wide_of(a.dtype)], -(-out_grad.shape[0] // how.width)
+    shares, (key_, threshold, p_bits) = shares_of(s, batch), _drawn(key, p, program)
     whole = how.name == "panels"
-    sums = deltas if whole else torch.empty_like(deltas)
+    spread = spread_of(slices, STRETCH)
+    sums = deltas if whole else deltas.new_empty(spread.shares * slices * s.rows * how.width)
     step = s.panels if whole else STRETCH
     top = max(s.panels - 1, 0) // max(step, 1) * step
     for first in range(top, -1, -max(step, 1)):
         last = min(first + step, s.panels)
         if first < top:
             low, high = (s.lead + first, s.lead + last) if first > 0 else (0, s.lead + last)
-            apart = s.rows, s.lead, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
-            grid, given = (slices, high - low), (deltas, packed, sums, program)
-            _products_back(grid, given, apart, (how.width, *SPREAD, wide), 4)
+            apart = s.rows, s.lead, slices, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
+            grid = -(-slices // spread.slices), high - low, spread.shares
+            fixed_ = how.width, spread.slices, spread.group, spread.stages, wide
+            _products_back(grid, (deltas, packed, sums, program), apart, fixed_, spread.warps)
         numbers = (
             *(batch, s.inputs, out_grad.shape[1], s.rows, s.lead, s.tiles, s.panels, slices, threshold, p_bits),
-            *(first, last, s.code, s.node, s.hidden, s.all_of if everything else s.out_of, s.own_back),
+            *(
+                first,
+                last,
+                s.tiles + s.panels if shares > 1 else 0,
+                s.code,
+                s.node,
+                s.hidden,
+                s.all_of if everything else s.out_of,
+                s.own_back,
+            ),
             *(s.back_start, s.back_start + 1 if whole else s.back_mid, s.back_tile, s.back_panel, s.word),
         )
-        fixed = (how.width, how.group, 1, s.codes, key is not None, bool(s.z), x_wanted, first < top, wide)
+        fixed = (
+            how.width,
+            how.group,
+            1,
+            s.codes,
+            key is not None,
+            bool(s.z),
+            x_wanted,
+            spread.shares if first < top else 0,
+            wide,
+        )
         _backward((slices,), (out_grad, a, packed, sums, key_, x_grad, deltas, program), numbers, fixed, how.warps)
     sizes = (
-        *(batch, s.rows, s.lead, s.tiles, s.panels, s.block, s.word, s.base),
+        *(batch, s.rows, s.lead, s.tiles, s.panels, slices, s.block, s.word, s.base),
         *(s.own_word, s.own_base, s.bias_at, s.tile_panel),
     )
     if s.panels:
         tensors = a, deltas, weight_grad, bias_grad if biased else weight_grad, program
-        _weights((s.tiles + s.panels,), tensors, sizes, (how.width, 128 if batch > 64 else 32, biased, wide), 4)
+        _weights((s.tiles + s.panels, shares), tensors, sizes, (how.width, SAMPLES, biased, shares > 1, wide), 4)
 
 
 def _lists_backward(
@@ -286,7 +339,7 @@ def _lists_backward(
     types: tuple[Any, ...] = _TYPES[a.dtype], _TYPES[weight.dtype], wide
     flags = s.codes, key is not None, bool(s.z), x_wanted, *types
     blocks = -(-s.edges // EDGES)
-    sizes = batch, s.rows, s.edges, s.nodes, s.inputs, blocks, s.source, s.target, s.bias_at
+    sizes = batch, s.rows, slices, s.edges, s.nodes, s.inputs, blocks, s.source, s.target, s.bias_at
     biases = -(-(s.nodes - s.inputs) // EDGES) if biased else 0
     last = weight_grad, bias_grad if biased else weight_grad
     weighed = (blocks + biases,), sizes, (how.width, EDGES, 64, biased, *types)

@@ -48,6 +48,12 @@ def _address(table, place, KIND: tl.constexpr):
 
 
 @triton.jit
+def _own_address(table, place, KIND: tl.constexpr):
+    """Of memory that was made for the call, which starts at a multiple of 16 bytes: loads may be wide."""
+    return tl.multiple_of(tl.load(table + place), 16).to(tl.pointer_type(KIND), bitcast=True)
+
+
+@triton.jit
 def _scale(program, key, q, r, NODE, HIDDEN, threshold, p_bits, WIDE: tl.constexpr):
     """(chunk, BB) what dropout multiplies with."""
     node = draw_node(key, tl.load(program + NODE + q))
@@ -123,7 +129,7 @@ def lists_forward(
             tl.debug_barrier()
         leave(out, values, program, COLUMN, r, B, columns, BB)
     else:
-        values = _address(table, _KEPT, X) + piece * size
+        values = _own_address(table, _KEPT, X) + piece * size
         _neurons_forward(
             values, values + slices * size, _address(table, _WEIGHT, W), _address(table, _BIAS, W),
             _address(table, _KEY, tl.int64), program, low + tl.program_id(0) % blocks * T, high, r, threshold, p_bits,
@@ -202,33 +208,36 @@ def lists_backward(
                     T, BB, D, CODES, DROP, KEEP_Z, WIDE,
                 )  # fmt: skip
     else:
-        values = _address(table, _KEPT, X) + piece * size
+        values = _own_address(table, _KEPT, X) + piece * size
         _nodes_backward(
-            values, values + slices * size, _address(table, _DELTAS, WIDE) + piece * size, _address(table, _WEIGHT, W),
-            _address(table, _KEY, tl.int64), _address(table, _OUT_GRAD, X), _address(table, _X_GRAD, X), program,
-            low + tl.program_id(0) % blocks * T, high, r, B, I, columns, threshold, p_bits,
+            values, values + slices * size, _own_address(table, _DELTAS, WIDE) + piece * size,
+            _address(table, _WEIGHT, W), _address(table, _KEY, tl.int64), _address(table, _OUT_GRAD, X),
+            _address(table, _X_GRAD, X), program, low + tl.program_id(0) % blocks * T, high, r, B, I, columns,
+            threshold, p_bits,
             CODE, NODE, HIDDEN, OUT_OF, OUT_START, OUT_TARGET, T, BB, D, CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
 
 
 @triton.jit
-def _samples(values, row, r, size, mask, BB: tl.constexpr, WIDE: tl.constexpr):
-    """(rows, KB) values at samples r, 0 beyond the batch."""
-    at = (r // BB).to(tl.int64) * size + r % BB
-    return tl.load(values + row[:, None].to(tl.int64) * BB + at[None, :], mask=mask, other=0.0).to(WIDE)
+def _samples(values, row, there, r, size, slices, B, BB: tl.constexpr, WIDE: tl.constexpr):
+    """(rows, KB) values at samples r, 0 beyond the batch and in rows that aren't there."""
+    piece = r // BB
+    at = row[:, None].to(tl.int64) * BB + (piece.to(tl.int64) * size + r % BB)[None, :]
+    mask = there[:, None] & (piece < slices)[None, :]  # whole slices: wide loads
+    return tl.where((r < B)[None, :], tl.load(values + at, mask=mask, other=0.0).to(WIDE), 0.0)
 
 
 @triton.jit(do_not_specialize=_RUNTIME)
 def lists_weights(
     table, kept, deltas, weight_grad, bias_grad, program,
-    B, rows, edges, nodes, lead, edge_blocks, SOURCE, TARGET, BIAS_AT,
+    B, rows, slices, edges, nodes, lead, edge_blocks, SOURCE, TARGET, BIAS_AT,
     WALK: tl.constexpr, BB: tl.constexpr, EB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr,
     X: tl.constexpr, W: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """dW[u, v] = the sum over the batch of a[u] d[v], EB edges for each program; the last programs sum the biases."""
     if not WALK:
-        kept = _address(table, _KEPT, X)
-        deltas = _address(table, _DELTAS, WIDE)
+        kept = _own_address(table, _KEPT, X)
+        deltas = _own_address(table, _DELTAS, WIDE)
         weight_grad = _address(table, _WEIGHT_GRAD, W)
         bias_grad = _address(table, _BIAS_GRAD, W)
     size = rows.to(tl.int64) * BB
@@ -240,15 +249,14 @@ def lists_weights(
         target = tl.load(program + TARGET + k, mask=k < edges, other=0)
         for j in range(0, B, KB):
             r = j + tl.arange(0, KB)
-            mask = (r < B)[None, :] & (k < edges)[:, None]
-            a = _samples(kept, source, r, size, mask, BB, WIDE)
-            total += tl.sum(a * _samples(deltas, target, r, size, mask, BB, WIDE), 1)
+            a = _samples(kept, source, k < edges, r, size, slices, B, BB, WIDE)
+            total += tl.sum(a * _samples(deltas, target, k < edges, r, size, slices, B, BB, WIDE), 1)
         tl.store(weight_grad + k, total, mask=k < edges)
     elif BIASED:
         q = lead + (block - edge_blocks) * EB + tl.arange(0, EB)
         for j in range(0, B, KB):
             r = j + tl.arange(0, KB)
-            total += tl.sum(_samples(deltas, q, r, size, (r < B)[None, :] & (q < nodes)[:, None], BB, WIDE), 1)
+            total += tl.sum(_samples(deltas, q, q < nodes, r, size, slices, B, BB, WIDE), 1)
         at = tl.load(program + BIAS_AT + q, mask=q < nodes, other=-1)
         tl.store(bias_grad + at, total, mask=at >= 0)
 
@@ -262,7 +270,7 @@ def lists_enter(table, program, B, I, rows, BB: tl.constexpr, X: tl.constexpr):
     r = piece * BB + tl.arange(0, BB)
     mask = (row < I)[:, None] & (r < B)[None, :]
     v = tl.load(_address(table, _X, X) + r[None, :].to(tl.int64) * I + row[:, None], mask=mask, other=0.0)
-    values = _address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
+    values = _own_address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
     tl.store(values + row[:, None] * BB + tl.arange(0, BB)[None, :], v, mask=(row < I)[:, None])
 
 
@@ -274,7 +282,7 @@ def lists_leave(table, program, B, columns, rows, COLUMN, BB: tl.constexpr, X: t
     column = tl.program_id(0) % blocks * 32 + tl.arange(0, 32)
     r = piece * BB + tl.arange(0, BB)
     row = tl.load(program + COLUMN + column, mask=column < columns, other=0).to(tl.int64)
-    values = _address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
+    values = _own_address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
     v = tl.load(values + row[:, None] * BB + tl.arange(0, BB)[None, :])
     mask = (column < columns)[:, None] & (r < B)[None, :]
     tl.store(_address(table, _OUT, X) + r[None, :].to(tl.int64) * columns + column[:, None], v, mask=mask)

@@ -26,10 +26,13 @@ from fourward.engine.gpu.tiles import (
     RUNTIME,
     added,
     column_of,
+    columns_of,
     known_at,
     not_finite,
     rows_of,
     scales_of,
+    share,
+    sums_at,
     tile_edges,
     tile_rows,
 )
@@ -41,8 +44,8 @@ def _pack(
     WIDE: tl.constexpr,
 ):  # fmt: skip
     """Lay out every packers-th tile."""
-    kk = tl.arange(0, 32)[None, :]
-    tt = tl.arange(0, 32)[:, None]
+    kk = tl.arange(0, 32)
+    tt = kk[:, None]
     for i in range(packer, tiles + panels, packers):
         own = i >= tiles
         last_of = tl.load(program + LAST_OF + i, mask=i < tiles, other=-1)
@@ -73,22 +76,12 @@ def _times(w, known, acc, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _products(
-    values,
-    packed,
-    program,
-    BLOCK,
-    first,
-    last,
-    BB: tl.constexpr,
-    G: tl.constexpr,
-    STAGES: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    """(G, 32, BB) sums of products over the tiles first:last into a panel; still to be added over G."""
-    acc = tl.zeros((G, 32, BB), WIDE)
+def _products(values, packed, program, column, BLOCK, first, last, BB: tl.constexpr, G: tl.constexpr,
+              STAGES: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """(G, 32, columns) sums of products over the tiles first:last into a panel; still to be added over G."""
+    acc = tl.zeros((G, 32, column.shape[0]), WIDE)
     for j in tl.range(first, last, G, num_stages=STAGES):
-        known = known_at(values, rows_of(program, BLOCK, j, last, G), BB, WIDE)
+        known = known_at(values, rows_of(program, BLOCK, j, last, G), column, BB, WIDE)
         acc = _times(_ahead(packed, j, last, G), known, acc, WIDE)
     return acc
 
@@ -202,6 +195,7 @@ def panels_forward(
         z_values = kept + (slices + piece) * size
         r = piece * BB + tl.arange(0, BB)
         kk = tl.arange(0, 32)
+        bb = tl.arange(0, BB)
         if first_panel == 0:
             enter(x, values, r, B, I, lead * 32, BB)
             tl.debug_barrier()
@@ -212,10 +206,11 @@ def panels_forward(
         at = row[None, :] * BB + tl.arange(0, BB)[:, None]
         first = tl.load(program + LOWER + first_panel)
         last = tl.load(program + START + first_panel + 1)
-        z = added(_products(values, packed, program, BLOCK, first, last, BB, G, STAGES, WIDE))
+        z = added(_products(values, packed, program, bb, BLOCK, first, last, BB, G, STAGES, WIDE))
         z += _bias_of(bias, program, BIAS_AT, row, BIASED, WIDE)
+        stride = slices * size
         if SUMS:
-            z += tl.load(sums + piece * size + at)
+            z += sums_at(sums, piece * size + at, True, stride, SUMS)
         more = first_panel + 1 < last_panel  # whether there is a next panel
         first = tl.load(program + LOWER + first_panel + 1, mask=more, other=0)
         last = (
@@ -230,7 +225,7 @@ def panels_forward(
             last_then = tl.load(program + START + panel + 3, mask=more, other=1) - 1
             inner = tile_rows(packed, tiles + panel, 0, STEPS)
             onward = tile_rows(packed, last, 0, STEPS)
-            known = known_at(values, block, BB, WIDE)
+            known = known_at(values, block, bb, BB, WIDE)
             code = tl.load(program + CODE + row)[None, :] + tl.zeros((BB, 1), tl.int32)
             scale = tl.zeros((BB, 32), WIDE)
             if DROP:
@@ -238,8 +233,8 @@ def panels_forward(
             then = _bias_of(bias, program, BIAS_AT, tl.minimum(row + 32, rows - 1), BIASED, WIDE)
             then = then + tl.zeros((BB, 1), WIDE)
             if SUMS:
-                then += tl.load(sums + piece * size + at + 32 * BB, mask=(row + 32 < rows)[None, :], other=0.0)
-            acc = _products(values, packed, program, BLOCK, first + G, last, BB, G, STAGES, WIDE)
+                then += sums_at(sums, piece * size + at + 32 * BB, (row + 32 < rows)[None, :], stride, SUMS)
+            acc = _products(values, packed, program, bb, BLOCK, first + G, last, BB, G, STAGES, WIDE)
             acc = _times(w, known, acc, WIDE)
             w = _ahead(packed, first_then, last_then, G)
             block = rows_of(program, BLOCK, first_then, last_then, G)
@@ -272,15 +267,18 @@ def panels_forward(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_products(
-    kept, packed, sums, program, rows, lead, first_panel, LOWER, UPPER, BLOCK,
-    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
+    kept, packed, sums, program, rows, lead, slices, first_panel, LOWER, UPPER, BLOCK,
+    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """What a stretch of panels takes from all panels before the stretch: a program for each panel and slice."""
-    piece = tl.program_id(0)
+    """What a stretch of panels takes from all panels before the stretch.
+
+    A program for each P slices and panel, or several that share the tiles, each with sums of its own.
+    """
     panel = first_panel + tl.program_id(1)
     size = (rows * BB).to(tl.int64)
-    first = tl.load(program + LOWER + panel)
-    last = tl.load(program + UPPER + panel)
-    z = added(_products(kept + piece * size, packed, program, BLOCK, first, last, BB, G, STAGES, WIDE))
+    column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
+    first, last = share(tl.load(program + LOWER + panel), tl.load(program + UPPER + panel))
+    z = added(_products(kept, packed, program, column, BLOCK, first, last, BB, G, STAGES, WIDE))
     row = (lead + panel) * 32 + tl.arange(0, 32)
-    tl.store(sums + piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], z)
+    own = sums + tl.program_id(2) * slices * size
+    tl.store(own + row[None, :] * BB + column[:, None], z, mask=there[:, None])

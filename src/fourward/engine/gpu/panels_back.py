@@ -10,10 +10,13 @@ from fourward.engine.gpu.tiles import (
     RUNTIME,
     added,
     column_of,
+    columns_of,
     known_at,
     not_finite,
     rows_of,
     scales_of,
+    share,
+    sums_at,
     tile_edges,
     tile_rows,
 )
@@ -35,12 +38,12 @@ def _times_back(w, known, acc, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _products_back(found, packed, program, BACK_TILE, BACK_PANEL, first, last,
+def _products_back(found, packed, program, column, BACK_TILE, BACK_PANEL, first, last,
                    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """(G, 32, BB) the same over the tiles out of a block; `found` starts at the rows of the first panel."""
-    acc = tl.zeros((G, 32, BB), WIDE)
+    """(G, 32, columns) the same over the tiles out of a block; `found` starts at the rows of the first panel."""
+    acc = tl.zeros((G, 32, column.shape[0]), WIDE)
     for j in tl.range(first, last, G, num_stages=STAGES):
-        known = known_at(found, rows_of(program, BACK_PANEL, j, last, G), BB, WIDE)
+        known = known_at(found, rows_of(program, BACK_PANEL, j, last, G), column, BB, WIDE)
         acc = _times_back(_behind(packed, program, BACK_TILE, j, last, G), known, acc, WIDE)
     return acc
 
@@ -123,28 +126,37 @@ def _slow_backward(
 def panels_backward(
     out_grad, kept, packed, sums, key, x_grad, deltas, program,
     B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
-    first_panel, last_panel,
+    first_panel, last_panel, counts,
     CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD,
     BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
     KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x."""
+    """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
+
+    The first program also lays out the zeros that `panels_weights` counts with, after the deltas.
+    """
     piece = tl.program_id(0)
     size = (rows * BB).to(tl.int64)
+    if piece == 0:
+        for j in range(0, counts, 32):
+            i = j + tl.arange(0, 32)
+            tl.store(deltas + slices * size + i, tl.zeros((32,), WIDE), mask=i < counts)
     values = kept + piece * size
     z_values = kept + (slices + piece) * size
     found = deltas + piece * size
     later = found + lead * 32 * BB
     r = piece * BB + tl.arange(0, BB)
     kk = tl.arange(0, 32)
+    bb = tl.arange(0, BB)
     row = (lead + last_panel - 1) * 32 + kk
     at = row[None, :] * BB + tl.arange(0, BB)[:, None]
     first = tl.load(program + BACK_START + lead + last_panel - 1)
     last = tl.load(program + UPPER + lead + last_panel - 1)
-    s = added(_products_back(later, packed, program, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+    s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
     s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+    stride = slices * size
     if SUMS:
-        s += tl.load(sums + piece * size + at)
+        s += sums_at(sums, piece * size + at, True, stride, SUMS)
     more = first_panel + 1 < last_panel  # whether there is a panel before; its first tile is swept
     first = tl.load(program + BACK_START + lead + last_panel - 2, mask=more, other=-1) + 1
     last = tl.load(program + UPPER + lead + last_panel - 2, mask=more, other=0)
@@ -159,14 +171,14 @@ def panels_backward(
         inner = tile_rows(packed, tiles + panels + panel, 0, 32)
         turned = tiles + panels + panel + tl.where(panel > 0, panels, 0)  # panel 0 has none before it
         onward = tile_rows(packed, turned, 0, 32)
-        known = known_at(later, block, BB, WIDE)
+        known = known_at(later, block, bb, BB, WIDE)
         steep = _steep(
             values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
         )
         then = _given(out_grad, program, OUT_OF, tl.maximum(row - 32, 0), r, B, columns, WIDE)
         if SUMS:
-            then += tl.load(sums + piece * size + at - 32 * BB, mask=(row >= 32)[None, :], other=0.0)
-        acc = _products_back(later, packed, program, BACK_TILE, BACK_PANEL, first + G, last, BB, G, STAGES, WIDE)
+            then += sums_at(sums, piece * size + at - 32 * BB, (row >= 32)[None, :], stride, SUMS)
+        acc = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first + G, last, BB, G, STAGES, WIDE)
         acc = _times_back(w, known, acc, WIDE)
         w = _behind(packed, program, BACK_TILE, first_then, last_then, G)
         block = rows_of(program, BACK_PANEL, first_then, last_then, G)
@@ -194,9 +206,11 @@ def panels_backward(
             row = j * 32 + kk
             first = tl.load(program + BACK_START + j)
             last = tl.load(program + UPPER + j)
-            s = added(_products_back(later, packed, program, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+            s = added(
+                _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE)
+            )
             if SUMS:
-                s += tl.load(sums + piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None])
+                s += sums_at(sums, piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], True, stride, SUMS)
             if tl.sum(not_finite(s)) != 0:
                 last = tl.load(program + BACK_START + j + 1)
                 s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
@@ -206,20 +220,48 @@ def panels_backward(
 
 
 @triton.jit
-def _batch_rows(values, row, r, size, B, BB: tl.constexpr, WIDE: tl.constexpr):
+def _batch_rows(values, row, r, size, slices, B, BB: tl.constexpr, WIDE: tl.constexpr):
     """(32, KB) values of a block at samples r, 0 beyond the batch."""
-    at = (r // BB).to(tl.int64) * size + r % BB
-    return tl.load(values + row[:, None] * BB + at[None, :], mask=(r < B)[None, :], other=0.0).to(WIDE)
+    piece = r // BB
+    at = row[:, None] * BB + (piece.to(tl.int64) * size + r % BB)[None, :]
+    found = tl.load(values + at, mask=(piece < slices)[None, :], other=0.0).to(WIDE)  # whole slices: wide loads
+    return tl.where((r < B)[None, :], found, 0.0)
+
+
+@triton.jit
+def _from_all(acc, total, room, tiles, i, BIASED: tl.constexpr, WIDE: tl.constexpr):
+    """Lay down what this program found for tile i; the last to do so has the sum over all, in their order."""
+    shares = tl.num_programs(1)
+    kk = tl.arange(0, 32)
+    place = kk[:, None] * 32 + kk[None, :]
+    mine = room + tiles + (i * shares + tl.program_id(1)).to(tl.int64) * 1056
+    tl.store(mine + place, acc)
+    if BIASED:
+        tl.store(mine + 1024 + kk, total)
+    tl.debug_barrier()
+    last = tl.atomic_add(room.to(tl.pointer_type(tl.int32), bitcast=True) + i, 1) == shares - 1
+    if last:
+        acc = tl.zeros((32, 32), WIDE)
+        total = tl.zeros((32,), WIDE)
+        for k in range(shares):
+            theirs = room + tiles + (i * shares + k).to(tl.int64) * 1056
+            acc += tl.load(theirs + place)
+            if BIASED:
+                total += tl.load(theirs + 1024 + kk)
+    return acc, total, last
 
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_weights(
     kept, deltas, weight_grad, bias_grad, program,
-    B, rows, lead, tiles, panels,
+    B, rows, lead, tiles, panels, slices,
     BLOCK, WORD, BASE, OWN_WORD, OWN_BASE, BIAS_AT, TILE_PANEL,
-    BB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr, WIDE: tl.constexpr,
+    BB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """dW[u, v] = the sum over the batch of a[u] d[v], a tile for each program; diagonal ones sum the biases, too."""
+    """dW[u, v] = the sum over the batch of a[u] d[v], a tile for each program; diagonal ones sum the biases, too.
+
+    Where tiles are few, several programs share the batch of each (SHARED).
+    """
     i = tl.program_id(0)
     own = i >= tiles
     kk = tl.arange(0, 32)
@@ -230,34 +272,40 @@ def panels_weights(
     size = (rows * BB).to(tl.int64)
     acc = tl.zeros((32, 32), WIDE)
     total = tl.zeros((32,), WIDE)
-    for j in tl.range(0, B, KB, num_stages=2):
+    part = tl.cdiv(tl.cdiv(B, KB), tl.num_programs(1)) * KB
+    first = tl.program_id(1) * part
+    for j in tl.range(first, tl.minimum(first + part, B), KB, num_stages=2):
         r = j + tl.arange(0, KB)
-        d = _batch_rows(deltas, (lead + panel) * 32 + kk, r, size, B, BB, WIDE)
-        a = _batch_rows(kept, block * 32 + kk, r, size, B, BB, WIDE)
+        d = _batch_rows(deltas, (lead + panel) * 32 + kk, r, size, slices, B, BB, WIDE)
+        a = _batch_rows(kept, block * 32 + kk, r, size, slices, B, BB, WIDE)
         acc = tl.dot(d, tl.trans(a), acc, input_precision="ieee", out_dtype=WIDE)
         if BIASED:
             total += tl.sum(d, 1)
-    word_at = tl.where(own, OWN_WORD + (i - tiles) * 32, WORD + i * 32)
-    base_at = tl.where(own, OWN_BASE + (i - tiles) * 32, BASE + i * 32)
-    has, edge = tile_edges(program, word_at, base_at)
-    tl.store(weight_grad + edge, acc, mask=has)
-    if BIASED:
-        at = tl.load(program + BIAS_AT + (lead + panel) * 32 + kk)
-        tl.store(bias_grad + at, total, mask=(at >= 0) & own)
+    done = True
+    if SHARED:
+        acc, total, done = _from_all(acc, total, deltas + slices * size, tiles + panels, i, BIASED, WIDE)
+    if done:
+        word_at = tl.where(own, OWN_WORD + (i - tiles) * 32, WORD + i * 32)
+        base_at = tl.where(own, OWN_BASE + (i - tiles) * 32, BASE + i * 32)
+        has, edge = tile_edges(program, word_at, base_at)
+        tl.store(weight_grad + edge, acc, mask=has)
+        if BIASED:
+            at = tl.load(program + BIAS_AT + (lead + panel) * 32 + kk)
+            tl.store(bias_grad + at, total, mask=(at >= 0) & own)
 
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_products_back(
-    deltas, packed, sums, program, rows, lead, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
-    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
+    deltas, packed, sums, program, rows, lead, slices, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
+    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The same for a backward pass: what a stretch of blocks takes from all panels after the stretch."""
-    piece = tl.program_id(0)
     block = first_block + tl.program_id(1)
     size = (rows * BB).to(tl.int64)
-    first = tl.load(program + LOWER + block)
-    last = tl.load(program + UPPER + block)
-    later = deltas + piece * size + lead * 32 * BB
-    s = added(_products_back(later, packed, program, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+    column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
+    first, last = share(tl.load(program + LOWER + block), tl.load(program + UPPER + block))
+    later = deltas + lead * 32 * BB
+    s = added(_products_back(later, packed, program, column, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
     row = block * 32 + tl.arange(0, 32)
-    tl.store(sums + piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], s)
+    own = sums + tl.program_id(2) * slices * size
+    tl.store(own + row[None, :] * BB + column[:, None], s, mask=there[:, None])

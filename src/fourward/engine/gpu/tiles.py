@@ -9,7 +9,7 @@ from fourward.engine.gpu.formulas import draw_node, kept_scale
 
 #: Parameters that Triton must not compile in, whatever their values.
 RUNTIME = ["B", "I", "columns", "rows", "lead", "tiles", "panels", "packers", "slices", "threshold", "p_bits"]
-RUNTIME += ["first_panel", "last_panel", "first_block", "LOWER", "UPPER"]
+RUNTIME += ["first_panel", "last_panel", "first_block", "counts", "LOWER", "UPPER"]
 
 
 @triton.jit
@@ -41,10 +41,35 @@ def rows_of(program, at, first, last, G: tl.constexpr):
 
 
 @triton.jit
-def known_at(values, row, BB: tl.constexpr, WIDE: tl.constexpr):
-    """(G, 32, BB) of what is known already, at these rows."""
-    at = values + row[:, :, None] * BB + tl.arange(0, BB)[None, None, :]
+def known_at(values, row, column, BB: tl.constexpr, WIDE: tl.constexpr):
+    """(G, 32, columns) of what is known already, at these rows."""
+    at = values + row[:, :, None] * BB + column[None, None, :]
     return tl.load(at, mask=(row >= 0)[:, :, None], other=0.0).to(WIDE)
+
+
+@triton.jit
+def columns_of(first, slices, size, BB: tl.constexpr, P: tl.constexpr):
+    """Where the samples of P slices from the first on lie within a row, and which of these slices there are."""
+    c = tl.arange(0, BB * P)
+    piece = first + c // BB
+    return tl.minimum(piece, slices - 1) * size + c % BB, piece < slices
+
+
+@triton.jit
+def sums_at(sums, at, mask, stride, COUNT: tl.constexpr):
+    """COUNT sums, added in their order."""
+    total = tl.load(sums + at, mask=mask, other=0.0)
+    for k in tl.static_range(1, COUNT):
+        total += tl.load(sums + k * stride + at, mask=mask, other=0.0)
+    return total
+
+
+@triton.jit
+def share(first, last):
+    """The tiles of first:last that a program on the third axis has."""
+    size = tl.cdiv(last - first, tl.num_programs(2))
+    first += tl.program_id(2) * size
+    return first, tl.minimum(first + size, last)
 
 
 @triton.jit
