@@ -109,7 +109,7 @@ def test_topologies_are_compared_seed_by_seed(tmp_path):
     with Store(tmp_path / "results.sqlite", facts=made.FACTS) as store:
         made.learned(store, tasks=("wine",))
         rows = newest(store)["topologies"]
-    found = differences(rows)
+    found = differences(rows, lambda row: row.values["accuracy"])
     assert found["erdos-renyi", "wine"] == pytest.approx([0.1, 0.1, 0.1])
     assert ("mlp", "wine") not in found
     assert len(found) == 6

@@ -35,7 +35,7 @@ def draw_all(store: Store, folder: Path | str) -> list[Path]:
 def pictures(found: Rows) -> Iterator[Picture]:
     """Every figure that these rows, by experiment, allow; those that only explain need none."""
     measured = [on_device(found, "times", device) for device in among(found.get("times", []), "device")]
-    yield _picture("overview", OVERVIEW, draw_overview, measured[0] if measured else [], 14, 3.9)
+    yield _picture("overview", OVERVIEW, draw_overview, measured[0] if measured else [], 14, 3.6)
     yield _picture("forward", FORWARD, draw_forward, [], 9, 5.6)
     yield _picture("layerings", LAYERINGS, draw_layerings, [], 10, 7.5)
     for experiment in ("times", "training", "reassignment"):

@@ -46,6 +46,7 @@ def draw_accuracy(figure: Figure, rows: Sequence[Row]) -> None:
         axes.set_yticks(range(len(found)), found)
         axes.set(ylim=(len(found) - 0.5, -0.5), xlabel="accuracy")
         axes.margins(x=0.12)
+        axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.label_outer(remove_inner_ticks=True)
         axes.tick_params(labelbottom=True)
