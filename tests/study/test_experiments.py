@@ -159,6 +159,14 @@ def test_what_fails_is_noted_and_tried_again(store, monkeypatch):
     assert (summary.ended, summary.skipped) == ({"done": 4}, 2)
 
 
+def test_graphs_with_nothing_to_train_fail_alone(store):
+    lonely = Protocol(sizes=(2,), densities=(0.001, 1.0), batch_sizes=(2,), seeds=1, batches=2)
+    assert run(store, {"times": lonely}).ended == {"done": 8}
+    assert run(store, {"training": lonely}).ended == {"done": 5, "failed": 3}  # ours has a parameter of no numbers
+    notes = {row.note for row in store.rows("training") if row.status == "failed"}
+    assert notes == {"ValueError: optimizer got an empty parameter list"}
+
+
 def test_without_a_card_cuda_is_refused(store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(OptionError, match="no CUDA device here"):

@@ -4,7 +4,7 @@ import pytest
 
 from fourward.study.protocol import Protocol
 from fourward.study.store import Store
-from fourward.study.tables import by_facts, gains, mean_times, status
+from fourward.study.tables import by_facts, gains, status
 
 CELL = {"size": 64, "p": 0.2, "batch": 32, "device": "cpu"}
 
@@ -44,10 +44,6 @@ def test_cut_off_runs_count_with_what_was_seen_and_are_named(store):
         add(store, "4ward", seed, 2.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["cut_off"], line["missing"]) == (4.0, 1, 1, 2)
-    (times,) = [line for line in mean_times(store.rows()) if line["method"] == "deepstruct"]
-    assert (times["mean"], times["graphs"], times["cut_off"], times["failed"]) == (8.0, 1, 2, 1)
-    assert times["batches"] == 3
-    assert times["height"] == 21
 
 
 def test_only_runs_that_took_turns_are_compared(store):
@@ -56,7 +52,6 @@ def test_only_runs_that_took_turns_are_compared(store):
     add(store, "4ward", 0, 0.5, batches=100)
     (line,) = gains(store.rows())
     assert line["gain"] == 2
-    assert {line["method"]: line["mean"] for line in mean_times(store.rows())} == {"sequential": 2.0, "4ward": 0.5}
     add(store, "sequential", 0, 4.0, batches=100)
     (line,) = gains(store.rows())
     assert line["gain"] == 8
@@ -78,7 +73,6 @@ def test_cells_devices_and_pairs_stay_apart(store):
 
 def test_nothing_to_compare(store):
     assert gains(store.rows()) == []
-    assert mean_times(store.rows()) == []
     add(store, "4ward", 0, None, status="cut off")
     add(store, "sequential", 0, None, status="cut off")
     (line,) = gains(store.rows())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,17 @@ from fourward.nn.module import FourWard
 from fourward.paper import DeepStruct, Masked4Ward, SequentialBaseline
 from fourward.study.protocol import Key, Protocol, graph_keys, grid_keys
 from fourward.study.store import CUT_OFF, FAILED
-from fourward.study.timing import CutOff, clock_for, no_collection, one_line, summary, take_turns, training_step, within
+from fourward.study.timing import (
+    Call,
+    CutOff,
+    clock_for,
+    no_collection,
+    one_line,
+    summary,
+    take_turns,
+    training_step,
+    within,
+)
 from fourward.study.work import Outcome, Task
 
 _CLASSES: Mapping[str, Callable[..., nn.Module]] = {
@@ -97,19 +107,15 @@ class Networks:
 
     def race(self, names: Mapping[str, Key], batch: int, *, train: bool = False) -> Iterator[Outcome]:
         """Time networks at a batch size; the first one's result is what the others' must be."""
-        for name, key in names.items():
-            if name in self.missing:
-                status, note = self.missing[name]
-                yield Outcome(key, summary([]), status, note, self.seconds.pop(name, 0.0))
-        x = torch.ones(batch, self.dag.num_inputs, device=self.protocol.device)
-        models = {name: self.built[name] for name in names if name in self.built}
-        calls = {name: training_step(m, x) if train else partial(m, x) for name, m in models.items()}
+        calls = self._calls(names, torch.ones(batch, self.dag.num_inputs, device=self.protocol.device), train)
+        for name in [name for name in names if name in self.missing]:
+            yield Outcome(names[name], summary([]), *self.missing[name], self.seconds.pop(name, 0.0))
         ended = take_turns(
             calls,
             self.clock,
             batches=self.protocol.batches,
             limit=self.protocol.limit,
-            compiled=frozenset(name for name, model in models.items() if isinstance(model, FourWard)),
+            compiled=frozenset(name for name in calls if isinstance(self.built[name], FourWard)),
             check=None if train else _Agreement(),
             grad=train,
         )
@@ -118,6 +124,17 @@ class Networks:
             yield Outcome(names[name], dict(timed.values), timed.status, timed.note, seconds)
             if timed.status == FAILED:
                 self._recover()
+
+    def _calls(self, names: Iterable[str], x: Tensor, train: bool) -> dict[str, Call]:
+        """What runs a batch, of each network that there is."""
+        calls: dict[str, Call] = {}
+        for name in names:
+            if name in self.built:
+                try:
+                    calls[name] = training_step(self.built[name], x) if train else partial(self.built[name], x)
+                except Exception as error:  # nothing to train, or whatever it is: as in building
+                    self.missing[name] = FAILED, one_line(error)
+        return calls
 
     def _over(self, name: str, limit: float) -> None:
         self.missing[name] = CUT_OFF, f"cut off after {limit:.3g} s, while it was built"

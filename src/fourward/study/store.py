@@ -286,9 +286,7 @@ def _check_header(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(100)
     except FileNotFoundError:
-        raise StudyError(
-            f"there is no results file {path}. `fourward study` with an experiment's name makes one."
-        ) from None
+        raise StudyError(f"there is no results file {path}. `fourward study times`, say, makes one.") from None
     except OSError as error:
         raise StudyError(f"{path} can't be read: {error.strerror}.") from error
     if len(head) < 100 or not head.startswith(_MAGIC):

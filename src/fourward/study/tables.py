@@ -1,4 +1,4 @@
-"""Tables from the rows of a results file: mean times, gains, and how much of a study is done."""
+"""Tables from the rows of a results file: gains, and how much of a study is done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fourward.study.protocol import EXPERIMENTS, Protocol, cell_of, keys_of
-from fourward.study.store import CUT_OFF, FAILED, Row, Store
+from fourward.study.store import CUT_OFF, Row, Store
 
 #: The slower and the faster of a gain: the paper's two, and ours over all three.
 PAIRS = (
@@ -24,33 +24,10 @@ def by_facts(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows by the machine, versions and commit that they belong to, the one that ran last at the end."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found[row.facts["id"]] = [*found.pop(row.facts["id"], []), row]
+        own = found.pop(row.facts["id"], [])
+        own.append(row)
+        found[row.facts["id"]] = own
     return found
-
-
-def mean_times(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Seconds a batch of each cell and method: the mean over graphs, and the deviation between them.
-
-    Args:
-        rows: Of `times` or `training`, of one machine and commit. Of a graph that was run with several numbers of
-            batches, the run with most of them counts.
-    """
-    runs = {name: [row for row in _most_batches(rows) if row.key["method"] == name] for name in _methods(rows)}
-    return [
-        {
-            **dict(zip(_CELL, cell, strict=True)),
-            "method": method,
-            "mean": _mean(means := [row.values["mean"] for row in there if row.values.get("mean") is not None]),
-            "deviation": statistics.stdev(means) if len(means) > 1 else None,
-            "graphs": len(means),
-            "height": _mean([row.values["height"] for row in there if "height" in row.values]),
-            "batches": sum(row.values.get("count") or 0 for row in there),
-            "cut_off": sum(row.status == CUT_OFF for row in there),
-            "failed": sum(row.status == FAILED for row in there),
-        }
-        for method, own in runs.items()
-        for cell, there in _by_cell(own).items()
-    ]
 
 
 def gains(rows: Iterable[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list[dict[str, Any]]:
@@ -134,24 +111,11 @@ def _names(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(row.experiment for row in rows))
 
 
-def _methods(rows: Iterable[Row]) -> list[Any]:
-    return list(dict.fromkeys(row.key["method"] for row in rows))
-
-
 def _by_cell(rows: Iterable[Row]) -> dict[tuple[Any, ...], list[Row]]:
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(row.key[name] for name in _CELL), []).append(row)
     return dict(sorted(found.items()))
-
-
-def _most_batches(rows: Iterable[Row]) -> list[Row]:
-    best: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        run = (*(row.key[name] for name in _CELL), row.key["seed"], row.key["method"])
-        if run not in best or (row.values.get("count") or 0) > (best[run].values.get("count") or 0):
-            best[run] = row
-    return list(best.values())
 
 
 def _matched(rows: list[Row], slow: str, fast: str) -> list[tuple[Row, Row]]:
