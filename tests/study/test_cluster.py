@@ -42,40 +42,6 @@ def test_a_lost_worker_costs_its_run_only_and_errors_are_outcomes(tmp_path):
     assert seen[-1].left == 0
 
 
-class Future:
-    def __init__(self, status, outcome=None):
-        self.status, self.outcome = status, outcome
-
-    def result(self):
-        return self.outcome
-
-    def release(self):
-        pass
-
-
-class Client:
-    """Stands in for a cluster: runs at once, or is gone."""
-
-    def __init__(self, gone_after=99):
-        self.left = gone_after
-
-    def submit(self, function, *arguments, pure):
-        self.left -= 1
-        return Future("finished", function(*arguments)) if self.left >= 0 else Future("cancelled")
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    from contextlib import nullcontext
-
-    import distributed
-
-    client = Client()
-    monkeypatch.setattr(cluster, "_client", lambda workers, scheduler: nullcontext(client))
-    monkeypatch.setattr(distributed, "as_completed", list)
-    return client
-
-
 def keys(folder, count):
     return [{"number": k, "kind": "works", "folder": str(folder)} for k in range(count)]
 

@@ -6,7 +6,8 @@ from fourward import generate
 from fourward.errors import OptionError
 from fourward.study import topologies
 from fourward.study.problems import PROBLEMS, split
-from fourward.study.topologies import Topologies, accuracy, build, damage, removed
+from fourward.study.store import Store
+from fourward.study.topologies import Topologies, accuracy, build, damage, removed, run_topologies
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -92,3 +93,15 @@ def test_keys_have_whole_seeds_first():
 def test_what_is_asked_for_is_checked(words, message):
     with pytest.raises(OptionError, match=message):
         Topologies(**words)
+
+
+def test_runs_go_into_the_store(fake, tmp_path):
+    wanted = Topologies(topologies=("mlp", "dense-mlp"), data=("wine",), seeds=1, epochs=2, draws=1)
+    with Store(tmp_path / "results.sqlite", facts={"commit": "abc"}) as store:
+        assert run_topologies(store, wanted).ended["done"] == 2
+        rows = store.rows("topologies")
+        assert [row.key["topology"] for row in rows] == ["mlp", "dense-mlp"]
+        assert [row.values["neurons_missed"] for row in rows] == [0, -192]
+        assert store.protocols()["topologies"]["wanted"] == 2
+        assert len(store.to_frame("topologies")) == 2
+        assert run_topologies(store, wanted).skipped == 2

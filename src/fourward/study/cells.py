@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -14,6 +14,7 @@ NOT_RUN = "not run"
 #: Parameters that runs must share to be compared or averaged.
 PROTOCOL = ("batches", "epochs", "draws", "connectome")
 Place = tuple[Any, ...]
+Entry = tuple[str, float | None]  # status and value of a run
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Cell:
     mean: float | None = None
     deviation: float = 0.0  #: over the graphs
     count: int = 0  #: graphs that were measured to the end
+    seen: float | None = None  #: the mean with what was seen of runs that were cut off
 
     @property
     def text(self) -> str:
@@ -85,12 +87,13 @@ def among(rows: Iterable[Row], name: str) -> list[Any]:
     return sorted({row.key[name] for row in rows if row.key.get(name) is not None})
 
 
-def cells(rows: Iterable[Row], by: Sequence[str], value: Callable[[Row], float] | str) -> dict[Place, Cell]:
+def cells(rows: Iterable[Row], by: Sequence[str], value: str, scale: float = 1.0) -> dict[Place, Cell]:
     """The mean of a value over all rows that share the parameters `by`; one row that was cut off cuts its cell off."""
-    found: dict[Place, list[tuple[str, float | None]]] = defaultdict(list)
+    found: dict[Place, list[Entry]] = defaultdict(list)
     for row in rows:
-        got = (row.values.get(value) if isinstance(value, str) else value(row)) if row.status == DONE else None
-        found[tuple(row.key[name] for name in by)].append((row.status, got))
+        seen = row.values.get(value)
+        entry = row.status, None if seen is None else scale * float(seen)
+        found[tuple(row.key[name] for name in by)].append(entry)
     return {place: _cell(entries) for place, entries in found.items()}
 
 
@@ -99,28 +102,29 @@ def gains(rows: Sequence[Row], slow: str, fast: str, by: Sequence[str] = ("size"
     pairs: dict[Place, dict[Any, Row]] = defaultdict(dict)
     for row in rows:
         pairs[tuple(row.key[name] for name in (*by, "batch", "seed"))][row.key["method"]] = row
-    found: dict[Place, list[tuple[str, float | None]]] = defaultdict(list)
+    found: dict[Place, list[Entry]] = defaultdict(list)
     for place, methods in pairs.items():
         if slow in methods and fast in methods:
             found[place[: len(by)]].append(_ratio(methods[slow], methods[fast]))
     return {place: _cell(entries) for place, entries in found.items()}
 
 
-def _ratio(slow: Row, fast: Row) -> tuple[str, float | None]:
-    for status in (CUT_OFF, FAILED):
-        if status in (slow.status, fast.status):
-            return status, None
-    return DONE, slow.values["mean"] / fast.values["mean"]
+def _ratio(slow: Row, fast: Row) -> Entry:
+    times = slow.values.get("mean"), fast.values.get("mean")
+    worst = next(status for status in (FAILED, CUT_OFF, DONE) if status in (slow.status, fast.status))
+    return worst, times[0] / times[1] if times[0] and times[1] else None
 
 
-def _cell(entries: list[tuple[str, float | None]]) -> Cell:
-    seen = [value for status, value in entries if status == DONE and value is not None]
-    for status in (CUT_OFF, FAILED):
-        if any(entry[0] == status for entry in entries) and (status == CUT_OFF or not seen):
-            return Cell(status, count=len(seen))
-    if not seen:
-        return EMPTY
-    return Cell(DONE, fmean(seen), stdev(seen) if len(seen) > 1 else 0.0, len(seen))
+def _cell(entries: list[Entry]) -> Cell:
+    every = [value for _, value in entries if value is not None]
+    done = [value for status, value in entries if status == DONE and value is not None]
+    statuses = {status for status, _ in entries}
+    seen = fmean(every) if every else None
+    if CUT_OFF in statuses:
+        return Cell(CUT_OFF, seen=seen, count=len(done))
+    if not done:
+        return Cell(FAILED if FAILED in statuses else NOT_RUN)
+    return Cell(DONE, fmean(done), stdev(done) if len(done) > 1 else 0.0, len(done), seen)
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fourward._files import replacing
-from fourward.study.cells import Rows, among, devices, newest, on_device, span, those
+from fourward.study.cells import Rows, among, devices, gains, newest, on_device, span, those
 from fourward.study.figures import pictures
 from fourward.study.figures.frame import encode
 from fourward.study.figures.maps import present
@@ -18,7 +18,6 @@ from fourward.study.problems import PROBLEMS
 from fourward.study.protocol import EXPERIMENTS, Protocol
 from fourward.study.report_tables import all_tables, compared
 from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
-from fourward.study.tables import gains
 
 TITLE = "4Ward's study, run again with fourward"
 _LEFT_OUT = (
@@ -95,8 +94,8 @@ def _ours(found: Rows) -> Html:
     lines = []
     for experiment, what in (("times", "a forward pass"), ("training", "a training step")):
         for device in among(found.get(experiment, []), "device"):
-            rows = gains(on_device(found, experiment, device), [("4ward", "fourward")])
-            seen = [row["gain"] for row in rows if row["gain"] and not row["cut_off"] and not row["missing"]]
+            cells = gains(on_device(found, experiment, device), "4ward", "fourward", ("size", "p", "batch"))
+            seen = [cell.mean for cell in cells.values() if cell.mean is not None]
             if seen:
                 text = f"{what} on {device}: {span(seen)} times as fast as 4Ward"
                 lines.append(tag("li", f"{text}, over {len(seen)} cells of the grid"))

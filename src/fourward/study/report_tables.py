@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from fourward.study.cells import Rows, among, cells, devices, interval, number, on_device, those
+from fourward.study.cells import (
+    EMPTY,
+    Cell,
+    Rows,
+    among,
+    cells,
+    devices,
+    gains,
+    interval,
+    number,
+    on_device,
+    those,
+)
 from fourward.study.figures.maps import GAINS, METHODS, present
 from fourward.study.matched import TOPOLOGIES
 from fourward.study.page import Html, Text, fold, join, table, tag
 from fourward.study.problems import PROBLEMS
 from fourward.study.store import DONE, Row
-from fourward.study.tables import gains, mean_times
 
 REFERENCE = "mlp"  #: what the other topologies are compared with
 #: What is compared.
@@ -46,44 +57,30 @@ def all_tables(found: Rows) -> Html:
 def _times_table(experiment: str, device: str, rows: Sequence[Row], batch: int) -> Html:
     """Milliseconds a batch, and gains; runs that were cut off count with what was seen, and are marked."""
     own, methods = those(rows, batch=batch), present(rows)
-    times = {(row["size"], row["p"], row["method"]): row for row in mean_times(own)}
-    ratios = {(row["size"], row["p"], row["slow"], row["fast"]): row for row in gains(own, GAINS)}
     pairs = [pair for pair in GAINS if set(pair) <= set(methods)]
-    body = [
-        [
-            str(size),
-            f"{p:g}",
-            str(max((row["graphs"] for (n, q, _), row in times.items() if (n, q) == (size, p)), default=0)),
-            *(_time_text(times.get((size, p, method))) for method in methods),
-            *(_gain_text(ratios.get((size, p, *pair))) for pair in pairs),
-        ]
-        for size in among(own, "size")
-        for p in among(own, "p")
-    ]
+    times = [cells(those(own, method=method), ("size", "p"), "mean", 1e3) for method in methods]
+    ratios = [gains(own, *pair) for pair in pairs]
+    body = []
+    for place in [(size, p) for size in among(own, "size") for p in among(own, "p")]:
+        here = [found.get(place, EMPTY) for found in times]
+        texts = [*map(_time_text, here), *(_seen_text(found.get(place, EMPTY)) for found in ratios)]
+        body.append([str(place[0]), f"{place[1]:g}", str(max(cell.count for cell in here)), *texts])
     heads = [*(METHODS[name] for name in methods), *(f"{METHODS[a]} / {METHODS[b]}" for a, b in pairs)]
     caption = (
         "Milliseconds a batch: mean ± deviation between graphs. Gains: mean over graphs of the ratio. * cut off: what "
         "was seen until then."
     )
-    return fold(
-        f"{experiment} on {device}, batch size {batch}",
-        table(["size", "p", "graphs", *heads], body, caption, 1 + len(heads)),
-    )
+    title = f"{experiment} on {device}, batch size {batch}"
+    return fold(title, table(["size", "p", "graphs", *heads], body, caption, 1 + len(heads)))
 
 
-def _time_text(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return "not run"
-    if row["mean"] is None:
-        return "cut off" if row["cut_off"] else "failed"
-    deviation = f" ± {100 * row['deviation'] / row['mean']:.0f} %" if row["deviation"] is not None else ""
-    return f"{number(1e3 * row['mean'])}{deviation}{' *' if row['cut_off'] else ''}"
+def _time_text(cell: Cell) -> str:
+    spread = f" ± {100 * cell.deviation / cell.mean:.0f} %" if cell.mean and cell.count > 1 else ""
+    return _seen_text(cell) + spread
 
 
-def _gain_text(row: Mapping[str, Any] | None) -> str:
-    if row is None or row["gain"] is None:
-        return "unknown"
-    return f"{number(row['gain'])}{' *' if row['cut_off'] or row['missing'] else ''}"
+def _seen_text(cell: Cell) -> str:
+    return f"{number(cell.seen)} *" if cell.mean is None and cell.seen is not None else cell.text
 
 
 def _attributes_table(rows: Sequence[Row]) -> Html:

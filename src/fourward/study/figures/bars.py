@@ -25,7 +25,7 @@ def draw_reassignment(figure: Figure, rows: Sequence[Row]) -> None:
     left = figure.add_subplot(grid[:, 0])
     width = 0.8 / len(methods)
     for k, method in enumerate(methods):
-        found = cells(those(rows, method=method), ("p",), lambda row: BATCHES * row.values["mean"])
+        found = cells(those(rows, method=method), ("p",), "mean", BATCHES)
         shift = (k - (len(methods) - 1) / 2) * width
         _bars(left, [found.get((p,), EMPTY) for p in chances], shift, width, METHODS[method], *LOOKS[method])
     left.set(xlabel="$p$", ylabel=f"seconds for {BATCHES} batches")

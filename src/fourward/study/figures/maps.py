@@ -23,9 +23,7 @@ def draw_times(figure: Figure, rows: Sequence[Row]) -> None:
     """A row of maps for each method, a column for each batch size; seconds for 100 batches."""
     batches, methods = among(rows, "batch"), present(rows)
     found: dict[tuple[str, int], Cells] = {
-        (method, batch): cells(
-            those(rows, method=method, batch=batch), ("size", "p"), lambda row: BATCHES * row.values["mean"]
-        )
+        (method, batch): cells(those(rows, method=method, batch=batch), ("size", "p"), "mean", BATCHES)
         for method in methods
         for batch in batches
     }
