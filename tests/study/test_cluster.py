@@ -83,7 +83,8 @@ def test_an_address_without_a_scheduler(tmp_path, monkeypatch):
         run_all(store, "squares", keys(tmp_path, 1), risky, scheduler="tcp://127.0.0.1:9")
 
 
-def test_an_attempt_keeps_the_time():
-    outcome = attempt(risky, {"number": 3, "kind": "works", "folder": "nowhere"})
-    assert outcome.values["square"] == 9
+@pytest.mark.parametrize(("kind", "status"), [("works", "done"), ("raises", "failed")])
+def test_an_attempt_keeps_the_time_however_it_ends(kind, status):
+    outcome = attempt(risky, {"number": 3, "kind": kind, "folder": "nowhere"})
+    assert outcome.status == status
     assert outcome.seconds > 0
