@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, layering, paper, view
+    from fourward import errors, exchange, layering, paper, view
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
@@ -27,6 +27,7 @@ _HOMES = {
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
     "errors": "fourward",
+    "exchange": "fourward",
     "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
@@ -45,6 +46,7 @@ __all__ = [
     "__version__",
     "connectomes",
     "errors",
+    "exchange",
     "files",
     "generate",
     "layering",

@@ -10,7 +10,11 @@ from fourward._version import __version__
 from fourward.errors import FourwardError, require
 
 #: Modules of this room; each has `register(app)`, which adds its commands. Heavy imports stay inside the commands.
-COMMANDS: list[str] = ["demo"]
+COMMANDS: list[str] = [
+    "demo",
+    "graph",
+    "info",
+]
 
 
 def main(words: list[str] | None = None) -> int:
