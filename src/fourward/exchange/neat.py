@@ -47,7 +47,7 @@ ACTIVATIONS: Mapping[str, Stages] = {
     "relu": ((1, "relu"),),
     "elu": ((1, "elu"),),
     "selu": ((1, "selu"),),
-    "softplus": ((5, "softplus"), (0.2, "identity")),
+    "softplus": ((1 / 12, "hardtanh"), (60, "softplus"), (0.2, "identity")),
     "clamped": ((1, "hardtanh"),),
     "hat": ((1, "hat"),),
     "abs": ((1, "abs"),),
@@ -65,7 +65,7 @@ def from_neat(genome: Any, config: Any, *, activations: Own = None, **options: A
     """A feed-forward genome as a network with the same outputs, which trains.
 
     Neurons keep their keys as labels; those that no output needs are left away, as neat-python does. A neuron's
-    response goes into its weights. A few activations (sin, softplus) take two neurons; cube, lelu, inv, log and exp
+    response goes into its weights. Activations that clamp z (sin, softplus) take two or three neurons; cube, lelu, inv, log and exp
     are torch callables, so a network with one of them can be trained, but not saved.
 
     Args:
