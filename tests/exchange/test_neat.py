@@ -354,6 +354,8 @@ def test_tensorneat_files_that_are_wrong(tmp_path):
     path.write_text("{")
     with pytest.raises(FileError, match="no JSON"):
         read_tensorneat(path, 3, 2)
-    path.write_text(json.dumps(tensorneat_network("swish", False) | {"conns": []}, default=float).replace("mean", "sum"))
+    path.write_text(
+        json.dumps(tensorneat_network("swish", False) | {"conns": []}, default=float).replace("mean", "sum")
+    )
     with pytest.raises(ActivationError, match=r"x\.json: neuron 5 has the activation 'swish'"):
         read_tensorneat(path, 3, 2)
