@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, layering, paper, view
+    from fourward import errors, layering, paper
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fourward.nn.module import FourWard
     from fourward.nn.saved import load, save
     from fourward.train.estimators import FourWardClassifier, FourWardRegressor
+    from fourward.view.draw import draw
+    from fourward.view.page import view
 
 _HOMES = {
     "Dag": "fourward.graph.dag",
@@ -29,6 +31,7 @@ _HOMES = {
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
+    "draw": "fourward.view.draw",
     "errors": "fourward",
     "files": "fourward.graph",
     "generate": "fourward.graph",
@@ -49,6 +52,7 @@ __all__ = [
     "Layering",
     "__version__",
     "connectomes",
+    "draw",
     "errors",
     "files",
     "generate",

@@ -16,6 +16,8 @@ COMMANDS: list[str] = [
     "evaluate",
     "predict",
     "study",
+    "draw",
+    "view",
 ]
 
 
