@@ -14,6 +14,12 @@ COMMANDS: list[str] = [
     "demo",
     "graph",
     "info",
+    "train",
+    "evaluate",
+    "predict",
+    "study",
+    "draw",
+    "view",
 ]
 
 
@@ -80,3 +86,7 @@ def _say(text: str, code: int, debug: bool) -> int:
         traceback.print_exc()
     print(f"fourward: {text}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
