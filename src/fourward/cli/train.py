@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fourward.errors import OptionError
+from fourward.errors import MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     from fourward.graph.dag import Dag
@@ -156,7 +156,12 @@ def _tell(result: Result, as_json: bool) -> None:
     from rich.console import Console
 
     from fourward.cli.measures import show
+    from fourward.train.run import draw
 
+    try:
+        pictures = f"pictures: {', '.join(map(str, draw(result)))}"
+    except MissingExtraError as error:
+        pictures = f"no pictures: {error}"
     if as_json:
         print(json.dumps({"out": str(result.out), "epochs": len(result.history.train_loss), "test": result.measures}))
         return
@@ -167,3 +172,4 @@ def _tell(result: Result, as_json: bool) -> None:
         console.print("on rows it never saw:")
         show(console, result.measures)
     console.print(f"model: {result.out / 'best.safetensors'}")
+    console.print(pictures)

@@ -70,7 +70,7 @@ class Loop(pl.LightningModule):
         self.automatic_optimization = False
         self.model, self.task, self.options = model, task, options
         self.samples, self.held, self.watchers = samples, held, watchers
-        self.history = History()
+        self.history = History(score="accuracy" if task == "classification" else "r2")
         self.step, self.learned, self.total = 0, 0.0, torch.zeros(())
         self.asked_to_pause = False
         self._optimiser_state: tuple[Any, Any] | None = None

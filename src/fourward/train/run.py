@@ -21,7 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
 
 from fourward._files import replacing
 from fourward.errors import DataError, FileError, FourwardError, OptionError
@@ -38,7 +40,10 @@ from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
 from fourward.train.options import PRECISIONS, Setup
 from fourward.train.watch import TensorBoard
+from fourward.view.curves import activation_map, learning_curves
 
+#: Rows of an activation map.
+SHOWN = 200
 #: Seconds within an epoch after which the state is kept all the same.
 _LONG = 60.0
 
@@ -51,6 +56,7 @@ class Result:
     history: History
     measures: dict[str, Any] | None  #: of the best model on the rows it was tested on, if there are any
     model: Model  #: the best one
+    shown: Tensor  #: (S, inputs) what some rows, if possible such that it was tested on, bring to its network's inputs
 
 
 class Interrupted(FourwardError):  # noqa: N818 - nothing is wrong
@@ -174,7 +180,22 @@ def _train(
     said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "test": measures}
     with replacing(out / "result.json") as temporary:
         temporary.write_text(json.dumps(said, indent=2) + "\n")
-    return Result(out, loop.history, measures, best)
+    return Result(out, loop.history, measures, best, _entering(best, data.x[test if len(test) else learn][:SHOWN]))
+
+
+def _entering(model: Model, x: Array) -> Tensor:
+    scaled = torch.as_tensor(model.scale_x.apply(x)).to(model.net.weight.dtype)
+    with torch.no_grad():
+        entering: Tensor = model.enter(scaled)
+    return entering
+
+
+def draw(result: Result) -> list[Path]:
+    """Draw the learning curves, and how active each layer of the best model is; the files."""
+    curves, active = result.out / "curves.png", result.out / "activations.png"
+    learning_curves(result.out / "history.csv", curves)
+    activation_map(result.model.net, result.shown, active)
+    return [curves, active]
 
 
 def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
