@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,67 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Call = Callable[[], object]
+from fourward.study.timing import Call, Clock, CutOff, no_collection, one_line
+
 Maker = Callable[[], Call]  #: what makes an entrant ready: builds it, captures it; may raise
 #: A turn of a short call is a burst of about so many seconds.
 BURST = 0.002
 LEAST_ROUNDS = 3
 #: Results farther than this from the paper's method's, relative to its largest, are wrong, and aren't timed.
 TOLERANCE = 1e-3
-
-
-class CutOff(Exception):  # noqa: N818 - not an error, an outcome
-    """An entrant isn't worth its time here; the text says why."""
-
-
-class Clock(ABC):
-    """How calls are timed on a device."""
-
-    @abstractmethod
-    def burst(self, call: Call, calls: int) -> float:
-        """Seconds of so many calls, one after another, until the device is done with the last."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Wait until the device is done; raises if it can't go on."""
-
-
-class HostClock(Clock):
-    """For calls that are done when they return."""
-
-    def burst(self, call: Call, calls: int) -> float:
-        """By perf_counter."""
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return time.perf_counter() - start
-
-    def settle(self) -> None:
-        """Nothing is under way."""
-
-
-class CudaClock(Clock):
-    """A pair of CUDA events around the calls."""
-
-    def burst(self, call: Call, calls: int) -> float:
-        """By events; the device is idle at the first, so launching counts where it takes longer than the work."""
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        for _ in range(calls):
-            call()
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3
-
-    def settle(self) -> None:
-        """Synchronize: an illegal access of an entrant shows here, and ends the run."""
-        torch.cuda.synchronize()
-
-
-def clock_for(device: str) -> Clock:
-    """CUDA events for a card, the host's own clock for a CPU."""
-    return CudaClock() if device == "cuda" else HostClock()
 
 
 @dataclass
@@ -122,18 +67,15 @@ def contest(
         except CutOff as reason:
             outcome.missing[name] = f"cut off: {reason}"
         except Exception as error:  # whatever it is, it is this entrant's outcome and not the others'
-            outcome.missing[name] = f"failed: {type(error).__name__}: {_first_line(error)}"
+            outcome.missing[name] = f"failed: {one_line(error)}"
             clock.settle()
     found: dict[str, list[float]] = {name: [] for name in ready}
     gc.collect()
-    gc.disable()  # a collection walks the objects of all entrants, and would be paid by whoever's turn it is
-    try:
+    with no_collection():
         for done in range(rounds):
             for name, entrant in ready.items():
                 if done < entrant.rounds:
                     found[name].append(_turn(entrant, clock))
-    finally:
-        gc.enable()
     outcome.times = {name: statistics.median(times) for name, times in found.items()}
     return outcome
 
@@ -198,7 +140,3 @@ def _turn(entrant: _Entrant, clock: Clock) -> float:
     for _ in range(entrant.unseen):
         entrant.call()
     return clock.burst(entrant.call, entrant.calls) / entrant.calls
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:160]

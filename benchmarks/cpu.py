@@ -19,6 +19,7 @@ from benchmarks import rivals
 from benchmarks.report import write_cpu_report
 from benchmarks.timing import RESULTS, facts, store, take_turns
 from fourward import Dag, FourWard, connectomes, generate, paper
+from fourward.study.timing import training_step
 
 SIZES, DENSITIES, BATCHES = (64, 128, 256, 512, 1024), (0.2, 0.4, 0.6, 0.8, 1.0), (32, 128, 512)
 METHODS = {"masked": paper.Masked4Ward, "sequential": paper.SequentialBaseline, "deepstruct": paper.DeepStruct}
@@ -90,8 +91,8 @@ def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...]) -> list[di
         forward |= {"csr": partial(csr, x), "mlp": partial(mlp, x_mlp)}
         with torch.no_grad():
             forward_times = take_turns(forward)
-        steps = {name: rivals.training_step(model, x) for name, model in methods.items()}
-        train_times = take_turns({**steps, "mlp": rivals.training_step(mlp, x_mlp)}, least=3)
+        steps = {name: training_step(model, x) for name, model in methods.items()}
+        train_times = take_turns({**steps, "mlp": training_step(mlp, x_mlp)}, least=3)
         cell = {**what, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
         cells.append({**cell, "forward": forward_times, "train": train_times})
         print(_line(cells[-1]), flush=True)
@@ -162,7 +163,7 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
         forward = take_turns(
             {"fourward": lambda: net(x), "csr": lambda: csr(x), "mlp": lambda: mlp(x_mlp)}, least=3, seconds=1.0
         )
-    steps = {"fourward": rivals.training_step(net, x), "mlp": rivals.training_step(mlp, x_mlp)}
+    steps = {"fourward": training_step(net, x), "mlp": training_step(mlp, x_mlp)}
     train = take_turns(steps, least=3, seconds=1.0)
     what = {"graph": family, "degree": degree, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges}
     cell = {**what, "height": net.layering.height, "forward": forward, "train": train}

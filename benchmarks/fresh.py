@@ -46,8 +46,8 @@ def a_million_nodes() -> dict[str, Any]:
     """A training step on 10^6 nodes and 10^7 edges, batch 32: seconds and memory."""
     import torch
 
-    from benchmarks.rivals import training_step
     from fourward import Dag, FourWard
+    from fourward.study.timing import training_step
 
     dag = Dag.from_edges(random_edges(10**6, 10**7), nodes=10**6)
     net = FourWard(dag, seed=0)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import rivals
-from benchmarks.contest import Clock, CutOff, Maker, Outcome, as_is, captured, clock_for, contest
+from benchmarks.contest import Maker, Outcome, as_is, captured, contest
 from benchmarks.contest import relative_error as error_of
 from benchmarks.cpu import MOST_PAIRS
 from benchmarks.fresh import random_edges
 from fourward import Dag, FourWard, paper
+from fourward.study.timing import Clock, CutOff, clock_for, training_step
 
 #: Never cut off, however slow: the goals are about these.
 ALWAYS = ("fourward", "fourward graph", "masked", "masked graph")
@@ -149,14 +150,14 @@ def training_makers(
     models: dict[str, nn.Module], x: Tensor, settings: Settings, graphs: tuple[str, ...] = ()
 ) -> dict[str, Maker]:
     """Training steps of models, and of those named in `graphs` under a CUDA graph too."""
-    makers: dict[str, Maker] = {n: partial(rivals.training_step, m, x, fused=True) for n, m in models.items()}
+    makers: dict[str, Maker] = {n: partial(training_step, m, x, fused=True) for n, m in models.items()}
     if settings.graphs:
         makers |= {f"{name} graph": partial(_captured_step, models[name], x) for name in graphs}
     return makers
 
 
 def _captured_step(model: nn.Module, x: Tensor) -> Any:
-    return captured(rivals.training_step(model, x, fused=True, capturable=True))
+    return captured(training_step(model, x, fused=True, capturable=True))
 
 
 def gradient_error(net: FourWard, masked: paper.Masked4Ward, x: Tensor) -> float:
@@ -177,7 +178,7 @@ def memory_of(net: FourWard, x: Tensor, before: int) -> dict[str, float]:
 
     It must hold weights, their gradients, Adam's two moments, and activations with their gradients.
     """
-    step = rivals.training_step(net, x, fused=True)
+    step = training_step(net, x, fused=True)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):  # the first makes Adam's state

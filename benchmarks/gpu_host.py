@@ -14,8 +14,10 @@ from benchmarks import rivals
 from benchmarks.contest import as_is, contest
 from benchmarks.fresh import first_uses
 from benchmarks.gpu_cells import Settings
-from benchmarks.timing import facts, output_of
+from benchmarks.timing import facts
 from fourward import FourWard, generate
+from fourward.study.facts import driver
+from fourward.study.timing import training_step
 
 
 def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:
@@ -26,12 +28,11 @@ def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:
     if settings.device != "cuda":
         return found | {"card": "none", "driver": "none", "cuda": "none"}
     properties = torch.cuda.get_device_properties(0)
-    asked = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     return found | {
         "card": properties.name,
         "card_gib": round(properties.total_memory / 2**30, 1),
         "multiprocessors": properties.multi_processor_count,
-        "driver": asked.splitlines()[0] if asked else "unknown",
+        "driver": driver(),
         "cuda": torch.version.cuda,
     }
 
@@ -57,8 +58,8 @@ def host_overhead(settings: Settings) -> dict[str, float]:
 
             calls["bare launch"] = bare_launch(settings.device)
         found = {name: _host_time(call, settings) for name, call in calls.items()}
-    found["training step"] = _host_time(rivals.training_step(net, x, fused=True), settings)
-    found["MLP training step"] = _host_time(rivals.training_step(mlp, x_mlp, fused=True), settings)
+    found["training step"] = _host_time(training_step(net, x, fused=True), settings)
+    found["MLP training step"] = _host_time(training_step(mlp, x_mlp, fused=True), settings)
     return {name: 1e6 * seconds for name, seconds in found.items()}
 
 

@@ -1,7 +1,8 @@
 """The evidence for the gpu engine's table of ways: `python -m benchmarks.gpu_ways`, on a card.
 
 Every way of a kind over the same networks in turns, forward and with the backward pass, each under a CUDA graph, so
-that the card's time is seen and not the host's. Prints microseconds, and stores them beside the other results.
+that the card's time is seen and not the host's; and cuBLAS's linear solve under one, too. Prints microseconds, and
+stores them beside the other results.
 """
 
 from __future__ import annotations
@@ -15,25 +16,30 @@ from typing import Any
 
 import torch
 
-from benchmarks.contest import Call, captured, clock_for, contest
+from benchmarks import rivals
+from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import card_facts
 from benchmarks.timing import RESULTS, store
-from fourward import Dag, FourWard, generate
+from fourward import Dag, FourWard, connectomes, generate
+from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
 #: (name, samples in a slice, tiles or edges at a time, warps, neurons at a time), by kind of program.
 WAYS = {
     "panels": [
-        *(("panels", 8, group, warps, 0) for group, warps in ((1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (8, 8))),
+        *(("panels", 8, group, warps, 0) for group, warps in ((1, 4), (2, 4), (4, 4), (8, 8))),
         *(("stretches", 8, group, 4, 0) for group in (2, 4)),
     ],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=64, p=1.0": ("panels", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
+    "ER, N=128, p=1.0": ("panels", partial(generate.erdos_renyi, 128, 1.0, seed=0)),
     "ER, N=256, p=1.0": ("panels", partial(generate.erdos_renyi, 256, 1.0, seed=0)),
+    "C. elegans": ("panels", lambda: connectomes.load("c-elegans").dag),
+    "ER, N=384, p=1.0": ("panels", partial(generate.erdos_renyi, 384, 1.0, seed=0)),
     "ER, N=512, p=1.0": ("panels", partial(generate.erdos_renyi, 512, 1.0, seed=0)),
     "ER, N=1024, p=1.0": ("panels", partial(generate.erdos_renyi, 1024, 1.0, seed=0)),
     "N=10^4, E=10^5": ("lists", lambda: Dag.from_edges(random_edges(10**4, 10**5), nodes=10**4)),
@@ -82,6 +88,9 @@ def main() -> int:
         for batch in options.batches:
             for back in (False, True):
                 makers = {str(way): partial(prepared, dag, kind, way, batch, back) for way in WAYS[kind]}
+                if kind == "panels" and not back:
+                    solves = rivals.triangular_solves(dag, batch, "cuda")
+                    makers |= {name: partial(captured, call) for name, call in solves.items()}
                 outcome = contest(makers, clock_for("cuda"), rounds=ROUNDS)
                 rows.append({"graph": graph, "batch": batch, "backward": back, "seconds": outcome.times})
                 times = ", ".join(f"{way} {1e6 * seconds:.1f}" for way, seconds in outcome.times.items())

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -68,18 +67,3 @@ def triangular_solves(dag: Dag, batch: int, device: str = "cpu") -> dict[str, Ca
 def _solve(matrix: Tensor, right: Tensor) -> Tensor:
     solution: Tensor = torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
     return solution
-
-
-def training_step(model: nn.Module, x: Tensor, **options: Any) -> Callable[[], None]:
-    """Forward, backward and Adam (with its `options`), with steps too small to change anything.
-
-    Thousands of real steps towards zero would end in denormal numbers, which are slow, sooner for some than for others.
-    """
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-12, **options)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        model(x).square().mean().backward()
-        optimiser.step()
-
-    return step

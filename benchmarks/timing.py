@@ -7,12 +7,9 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,8 @@ import torch
 
 from fourward import __version__
 from fourward._files import replacing
+from fourward.study.facts import output_of, processor, versions
+from fourward.study.timing import no_collection
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,8 +48,7 @@ def take_turns(
     found: dict[str, list[float]] = {name: [] for name in calls}
     begun = time.perf_counter()
     gc.collect()
-    gc.disable()  # a collection walks the objects of all rivals, and would be paid by whoever's turn it is
-    try:
+    with no_collection():
         for done in range(most):
             for name, call in calls.items():
                 for _ in range(unseen[name]):
@@ -61,8 +59,6 @@ def take_turns(
                 found[name].append((time.perf_counter() - start) / repeats[name])
             if done + 1 >= least and time.perf_counter() - begun > seconds:
                 break
-    finally:
-        gc.enable()
     return {name: statistics.median(times) for name, times in found.items()}
 
 
@@ -77,13 +73,13 @@ def facts() -> dict[str, Any]:
     """The machine, the versions and the commit that results belong to."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {"fourward": __version__} | _versions("torch", "triton", "numpy", "numba", "scipy", "rustworkx"),
+        "versions": {"fourward": __version__} | versions("torch", "triton", "numpy", "numba", "scipy", "rustworkx"),
         "commit": _commit(),
     }
 
@@ -101,37 +97,9 @@ def geometric_mean(values: list[float]) -> float:
     return statistics.geometric_mean(values)
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    wide = any("avx512f" in line for line in lines if line.startswith("flags"))
-    return f"{model}{' (AVX-512)' if wide else ''}"
-
-
 def _commit() -> str:
     here = "git", "-C", str(Path(__file__).parent)
     commit = output_of(*here, "rev-parse", "HEAD")
     changed = output_of(*here, "status", "--porcelain", "--", "../src", ".").splitlines()
     own = [line for line in changed if "results" not in line]
     return f"{commit} with changes" if own and commit != "unknown" else commit
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    """Of the packages that are installed."""
-    found = {}
-    for name in packages:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def output_of(*command: str) -> str:
-    """What a command prints, or "unknown" where it fails or isn't there."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() if done.returncode == 0 else "unknown"

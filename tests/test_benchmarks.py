@@ -11,8 +11,9 @@ import torch
 
 from benchmarks import contest as contests
 from benchmarks import gpu, gpu_cells
-from benchmarks.contest import HostClock, as_is, contest
+from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
+from fourward.study.timing import HostClock
 
 TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
 TINY += ["--edges", "300", "--cell-seconds", "5"]

@@ -68,6 +68,10 @@ class EngineError(FourwardError, ValueError):
     """An engine is unknown, or can't run what was asked of it."""
 
 
+class StudyError(FourwardError, RuntimeError):
+    """A results file can't be read or written, or isn't one."""
+
+
 class DataError(FourwardError, ValueError):
     """A table, an array or a target can't be learned from."""
 

@@ -17,6 +17,7 @@ COMMANDS: list[str] = [
     "predict",
     "draw",
     "view",
+    "study",
 ]
 
 

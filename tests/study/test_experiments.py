@@ -1,0 +1,242 @@
+"""The experiments, small: what they measure is what their rows say."""
+
+import time
+from functools import partial
+
+import pytest
+import torch
+
+from fourward import generate
+from fourward.errors import OptionError, StudyError
+from fourward.layering import longest_path
+from fourward.paper import Masked4Ward
+from fourward.study import grid, reassignment
+from fourward.study.protocol import METHODS, Protocol, keys_of, paper
+from fourward.study.run import run
+from fourward.study.store import Store
+
+FACTS = {"processor": "one"}
+TINY = Protocol(sizes=(8, 12), densities=(0.5, 1.0), batch_sizes=(2, 3), seeds=2, batches=3)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "results.sqlite", facts=FACTS) as results:
+        yield results
+
+
+@pytest.mark.parametrize("experiment", ["times", "training"])
+def test_every_run_of_the_grid_is_a_row(store, experiment):
+    summary = run(store, {experiment: TINY})
+    rows = store.rows(experiment)
+    assert summary.ended == {"done": len(rows)}
+    assert sorted(map(str, (row.key for row in rows))) == sorted(map(str, keys_of(experiment, TINY)))
+    for row in rows:
+        dag = generate.erdos_renyi(row.key["size"], row.key["p"], seed=row.key["seed"])
+        assert (row.values["height"], row.values["edges"]) == (longest_path(dag).height, dag.num_edges)
+        assert row.values["count"] == 3
+        assert row.values["mean"] > 0
+        assert row.values["median"] > 0
+        assert row.seconds > 3 * row.values["mean"]
+
+
+def test_networks_are_built_once_for_all_batch_sizes(store, monkeypatch):
+    built = []
+    classes = {name: partial(lambda name, make, *a, **k: built.append(name) or make(*a, **k), name, make)
+               for name, make in grid._CLASSES.items()}  # fmt: skip
+    monkeypatch.setattr(grid, "_CLASSES", classes)
+    run(store, {"times": TINY})
+    assert sorted(built) == sorted(METHODS * 2 * 2 * 2)
+
+
+def test_batches_are_ones_without_gradients_and_training_trains(store, monkeypatch):
+    seen = []
+
+    class Spy(Masked4Ward):
+        def forward(self, x):
+            seen.append((x.shape[0], bool((x == 1).all()), torch.is_grad_enabled(), self.weights[0].grad is not None))
+            return super().forward(x)
+
+    monkeypatch.setattr(grid, "_CLASSES", {"4ward": Spy})
+    small = Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2,), seeds=1, batches=3, methods=("4ward",))
+    run(store, {"times": small})
+    assert set(seen) == {(2, True, False, False)}
+    seen.clear()
+    run(store, {"training": small})
+    assert {(batch, ones, grad) for batch, ones, grad, _ in seen} == {(2, True, True)}
+
+
+def test_a_second_call_runs_nothing_and_a_larger_one_the_rest(store):
+    small = Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2,), seeds=1, batches=2)
+    assert run(store, {"times": small}).ended == {"done": 4}
+    before = [(row.key, row.values, row.when) for row in store.rows()]
+    again = run(store, {"times": small})
+    assert (again.ended, again.skipped, again.left) == ({}, 4, 0)
+    more = run(store, {"times": Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2, 3), seeds=2, batches=2)})
+    assert (more.ended, more.skipped) == ({"done": 12}, 4)
+    assert [(row.key, row.values, row.when) for row in store.rows()][:4] == before
+
+
+def test_a_budget_ends_between_graphs_and_progress_says_what_is_known(store):
+    told = []
+    summary = run(store, {"attributes": TINY}, seconds=0.0, on_progress=told.append)
+    assert (summary.ended, summary.left) == ({}, 8)
+    run(store, {"attributes": TINY}, on_progress=told.append)
+    assert [one.ended for one in told] == [0, *range(9)]
+    assert {one.total for one in told} == {8}
+    assert [one.unknown for one in told] == [4, 4, 3, 2, 1, 0, 0, 0, 0, 0]
+    assert told[-1].left == 0
+    assert all(one.left > 0 for one in told[2:-1])
+
+
+class Sleepy(Masked4Ward):
+    def forward(self, x):
+        time.sleep(0.06)
+        return super().forward(x)
+
+
+class Endless(Masked4Ward):
+    def _build(self, dtype):
+        while True:
+            super()._build(dtype)
+
+
+class TooLarge(Masked4Ward):
+    def _build(self, dtype):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 TiB")
+
+
+class Wrong(Masked4Ward):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+def with_methods(monkeypatch, **classes):
+    monkeypatch.setattr(grid, "_CLASSES", {"4ward": Masked4Ward, **classes})
+    return Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2, 3), seeds=1, batches=20, methods=("4ward", *classes))
+
+
+def test_a_cut_off_run_keeps_what_was_seen(store, monkeypatch):
+    protocol = with_methods(monkeypatch, sequential=Sleepy)
+    limited = Protocol(**protocol.as_dict() | {"cell_seconds": 0.4})
+    assert run(store, {"times": limited}).ended == {"done": 2, "cut off": 2}
+    for row in store.rows():
+        if row.key["method"] == "sequential":
+            assert row.status == "cut off"
+            assert 1 <= row.values["count"] < 20
+            assert row.values["mean"] >= 0.06
+            assert row.note.startswith("cut off after 0.4")
+    assert run(store, {"times": limited}).skipped == 4
+    monkeypatch.setitem(grid._CLASSES, "sequential", Masked4Ward)
+    assert run(store, {"times": limited}, retry=True).ended == {"done": 2}
+    assert {row.status for row in store.rows()} == {"done"}
+
+
+def test_building_has_the_same_limit(store, monkeypatch):
+    protocol = with_methods(monkeypatch, deepstruct=Endless)
+    run(store, {"times": Protocol(**protocol.as_dict() | {"cell_seconds": 0.2})})
+    found = {(row.key["method"], row.key["batch"]): row for row in store.rows()}
+    assert {found["4ward", batch].status for batch in (2, 3)} == {"done"}
+    for batch in (2, 3):
+        row = found["deepstruct", batch]
+        assert (row.status, row.note) == ("cut off", "cut off after 0.2 s, while it was built")
+        assert (row.values["count"], row.values["mean"]) == (0, None)
+        assert row.values["height"] > 1
+    assert found["deepstruct", 2].seconds >= 0.2  # the time of building is told once
+    assert found["deepstruct", 3].seconds == 0
+
+
+def test_what_fails_is_noted_and_tried_again(store, monkeypatch):
+    protocol = with_methods(monkeypatch, deepstruct=TooLarge, sequential=Wrong)
+    assert run(store, {"times": protocol}).ended == {"done": 2, "failed": 4}
+    notes = {row.key["method"]: row.note for row in store.rows()}
+    assert notes["deepstruct"] == (
+        "building failed: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 TiB"
+    )  # fmt: skip
+    assert notes["sequential"] == "ArithmeticError: the outputs differ from those of 4ward by 1"
+    monkeypatch.setattr(grid, "_CLASSES", dict.fromkeys(METHODS, Masked4Ward))
+    summary = run(store, {"times": protocol})
+    assert (summary.ended, summary.skipped) == ({"done": 4}, 2)
+
+
+def test_graphs_with_nothing_to_train_fail_alone(store):
+    lonely = Protocol(sizes=(2,), densities=(0.001, 1.0), batch_sizes=(2,), seeds=1, batches=2)
+    assert run(store, {"times": lonely}).ended == {"done": 8}
+    assert run(store, {"training": lonely}).ended == {"done": 5, "failed": 3}  # ours has a parameter of no numbers
+    notes = {row.note for row in store.rows("training") if row.status == "failed"}
+    assert notes == {"ValueError: optimizer got an empty parameter list"}
+
+
+def test_without_a_card_cuda_is_refused(store, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError, match="no CUDA device here"):
+        run(store, {"times": Protocol(device="cuda")})
+
+
+def test_attributes(store):
+    run(store, {"attributes": TINY})
+    for row in store.rows("attributes"):
+        dag = generate.erdos_renyi(row.key["size"], row.key["p"], seed=row.key["seed"])
+        assert row.values == {
+            "height": longest_path(dag).height,
+            "attenuation": dag.num_nodes / longest_path(dag).height,
+            "nodes": dag.num_nodes,
+            "edges": dag.num_edges,
+            "inputs": dag.num_inputs,
+            "outputs": dag.num_outputs,
+        }
+
+
+def test_reassigned_graphs_have_the_mean_height_and_legal_layerings():
+    for p in (0.2, 1.0):
+        seeds = reassignment.seeds_of_mean_height(64, p, 6)
+        assert len(set(seeds)) == 6
+        assert seeds == reassignment.seeds_of_mean_height(64, p, 30)[:6]
+        for seed in seeds:
+            dag = generate.erdos_renyi(64, p, seed=seed)
+            start = reassignment.start_of(dag)
+            layerings = [reassignment.variant_of(dag, seed, variant) for variant in range(4)]
+            for layering in layerings:
+                layering.verify()
+                assert layering.height == start.height == reassignment.mean_height(64, p)
+            shares = [reassignment.moved(start, layering) for layering in layerings]
+            if p == 1.0:
+                assert shares == [0, 0, 0, 0]
+            else:
+                assert all(0 < share < 1 for share in shares)
+                assert len({layering.level.tobytes() for layering in layerings}) == 4
+
+
+def test_reassignment_of_another_layering_of_the_same_network_is_timed(store, monkeypatch):
+    protocol = Protocol(
+        sizes=(16,), densities=(0.3,), batch_sizes=(4,), seeds=2, batches=2, variants=3, methods=("4ward", "fourward")
+    )
+    used = []
+
+    class Spy(Masked4Ward):
+        def __init__(self, dag, *, layering, **options):
+            used.append(layering.level.tolist())
+            super().__init__(dag, layering=layering, **options)
+
+    monkeypatch.setitem(grid._CLASSES, "4ward", Spy)
+    assert run(store, {"reassignment": protocol}).ended == {"done": 2 * 3 * 2}
+    rows = store.rows("reassignment")
+    height = reassignment.mean_height(16, 0.3)
+    assert {row.values["height"] for row in rows} == {height}
+    assert {row.key["graph"] for row in rows} == set(reassignment.seeds_of_mean_height(16, 0.3, 2))
+    assert {row.key["variant"] for row in rows} == {0, 1, 2}
+    dag = generate.erdos_renyi(16, 0.3, seed=rows[0].key["graph"])
+    assert used[:3] == [reassignment.variant_of(dag, rows[0].key["graph"], v).level.tolist() for v in range(3)]
+    for row in rows:
+        dag = generate.erdos_renyi(16, 0.3, seed=row.key["graph"])
+        after = reassignment.variant_of(dag, row.key["graph"], row.key["variant"])
+        assert row.values["moved"] == reassignment.moved(reassignment.start_of(dag), after)
+        assert row.values["count"] == 2
+
+
+def test_reassignment_says_what_it_cannot_do(monkeypatch):
+    monkeypatch.setattr(reassignment, "_MOST_SEEDS", 100)
+    with pytest.raises(OptionError, match="layerings play no part"):
+        list(reassignment.tasks(paper("times")))
+    with pytest.raises(StudyError, match=r"only .* have all nodes in one component"):
+        reassignment.seeds_of_mean_height(40, 0.001, 30)

@@ -1,0 +1,111 @@
+"""Tables from rows whose answers are known."""
+
+import pytest
+
+from fourward.study.protocol import Protocol
+from fourward.study.store import Store
+from fourward.study.tables import by_facts, gains, status
+
+CELL = {"size": 64, "p": 0.2, "batch": 32, "device": "cpu"}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "results.sqlite", facts={"processor": "one"}) as results:
+        yield results
+
+
+def add(store, method, seed, mean, *, batches=100, count=None, status="done", **cell):
+    key = CELL | cell | {"seed": seed, "method": method, "batches": batches}
+    values = {"mean": mean, "count": (batches if mean else 0) if count is None else count, "height": 20 + seed}
+    store.add("times", key, values, status=status)
+
+
+def test_a_gain_is_the_mean_of_the_ratios_of_each_graph(store):
+    for seed, (slow, fast) in enumerate([(2.0, 1.0), (12.0, 2.0)]):
+        add(store, "sequential", seed, slow)
+        add(store, "4ward", seed, fast)
+    add(store, "sequential", 2, 100.0)  # a graph that only one of both was run on
+    (line,) = gains(store.rows())
+    assert line["gain"] == (2 + 6) / 2
+    assert line["of_means"] == pytest.approx(14 / 3)
+    assert line["deviation"] == pytest.approx(8**0.5)
+    assert (line["slow"], line["fast"], line["graphs"], line["cut_off"], line["missing"]) == (
+        "sequential", "4ward", 2, 0, 0
+    )  # fmt: skip
+    assert {name: line[name] for name in CELL} == CELL
+
+
+def test_cut_off_runs_count_with_what_was_seen_and_are_named(store):
+    add(store, "deepstruct", 0, 8.0, count=3, status="cut off")
+    add(store, "deepstruct", 1, None, status="cut off")
+    add(store, "deepstruct", 2, None, status="failed")
+    for seed in range(3):
+        add(store, "4ward", seed, 2.0)
+    (line,) = gains(store.rows())
+    assert (line["gain"], line["graphs"], line["cut_off"], line["missing"]) == (4.0, 1, 1, 2)
+
+
+def test_only_runs_that_took_turns_are_compared(store):
+    add(store, "sequential", 0, 2.0, batches=10)
+    add(store, "4ward", 0, 1.0, batches=10)
+    add(store, "4ward", 0, 0.5, batches=100)
+    (line,) = gains(store.rows())
+    assert line["gain"] == 2
+    add(store, "sequential", 0, 4.0, batches=100)
+    (line,) = gains(store.rows())
+    assert line["gain"] == 8
+
+
+def test_cells_devices_and_pairs_stay_apart(store):
+    for method, mean in (("sequential", 6.0), ("deepstruct", 12.0), ("4ward", 3.0), ("fourward", 1.0)):
+        add(store, method, 0, mean)
+        add(store, method, 0, 2 * mean if method == "fourward" else mean, device="cuda")
+        add(store, method, 0, mean, p=0.4)
+    found = {(line["p"], line["device"], line["slow"], line["fast"]): line["gain"] for line in gains(store.rows())}
+    assert len(found) == 3 * 5
+    assert found[0.2, "cpu", "sequential", "4ward"] == 2
+    assert found[0.2, "cpu", "deepstruct", "4ward"] == 4
+    assert found[0.2, "cpu", "4ward", "fourward"] == 3
+    assert found[0.2, "cuda", "4ward", "fourward"] == 1.5
+    assert found[0.4, "cpu", "deepstruct", "fourward"] == 12
+
+
+def test_nothing_to_compare(store):
+    assert gains(store.rows()) == []
+    add(store, "4ward", 0, None, status="cut off")
+    add(store, "sequential", 0, None, status="cut off")
+    (line,) = gains(store.rows())
+    assert (line["gain"], line["of_means"], line["graphs"], line["missing"]) == (None, None, 0, 1)
+
+
+def test_status_counts_what_was_asked_for(store):
+    asked = Protocol(sizes=(64,), densities=(0.2,), batch_sizes=(32,), seeds=3, methods=("4ward", "sequential"))
+    store.set_protocol("times", asked.as_dict())
+    store.set_protocol("topologies", {"wanted": 7})
+    add(store, "4ward", 0, 1.0)
+    add(store, "4ward", 1, None, status="cut off")
+    add(store, "deepstruct", 0, None, status="failed")
+    store.add("topologies", {"topology": "er", "seed": 1}, {})
+    found = status(store)
+    (group,) = found["groups"]
+    times, topologies = group["experiments"]
+    counts = {name: times[name] for name in ("wanted", "done", "cut_off", "failed")}
+    assert counts == {"wanted": 6, "done": 1, "cut_off": 1, "failed": 1}
+    cells = {cell["method"]: cell for cell in times["cells"]}
+    assert cells["4ward"].items() >= {"wanted": 3, "done": 1, "cut_off": 1, "failed": 0, "size": 64}.items()
+    assert cells["sequential"].items() >= {"wanted": 3, "done": 0}.items()
+    assert cells["deepstruct"].items() >= {"wanted": None, "failed": 1}.items()
+    assert times["reduced"][0] == "sizes: 64 instead of 64, 128, 256, 512, 1024"
+    assert (topologies["wanted"], topologies["done"], topologies["cells"][0]["topology"]) == (7, 1, "er")
+
+
+def test_groups_end_with_who_ran_last(tmp_path):
+    for name in ("one", "two", "one"):
+        with Store(tmp_path / "results.sqlite", facts={"processor": name}) as results:
+            add(results, "4ward", len(results.rows(all_facts=True)), 1.0)
+    with Store(tmp_path / "results.sqlite", create=False) as results:
+        groups = by_facts(results.rows(all_facts=True))
+        assert [rows[0].facts["processor"] for rows in groups.values()] == ["two", "one"]
+        assert [len(rows) for rows in groups.values()] == [1, 2]
+        assert [group["facts"]["processor"] for group in status(results)["groups"]] == ["two", "one"]

@@ -1,0 +1,171 @@
+"""The timing core: turns, limits, and what is known of a run that was cut off."""
+
+import gc
+import signal
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+
+from fourward.study import timing
+from fourward.study.timing import CutOff, HostClock, summary, take_turns, within
+
+
+class Calls:
+    """Calls by name, each noting that it was made and taking a time of its own on a clock of its own."""
+
+    def __init__(self, **seconds):
+        self.made, self.seconds = [], seconds
+
+    def __getitem__(self, name):
+        return lambda: self.made.append(name)
+
+    def all(self):
+        return {name: self[name] for name in self.seconds}
+
+
+class Clock(HostClock):
+    """Says what each call would have taken."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def burst(self, call, calls):
+        for _ in range(calls):
+            call()
+        return calls * self.calls.seconds[self.calls.made[-1]]
+
+
+def test_runs_take_turns_and_every_batch_counts_once():
+    calls = Calls(quick=0.001, slow=0.1)
+    found = dict(take_turns(calls.all(), Clock(calls), batches=10))
+    assert found["quick"].status == found["slow"].status == "done"
+    for name, seconds in calls.seconds.items():
+        values = found[name].values
+        assert values["count"] == 10
+        assert values["mean"] == pytest.approx(seconds)
+        assert values["median"] == pytest.approx(seconds)
+        assert values["deviation"] == pytest.approx(0, abs=1e-12)
+    made = calls.made
+    assert made.count("slow") == 1 + 10  # the first warms up
+    assert made.count("quick") == 1 + 5 * (2 + 2)  # five turns of two, each after two that aren't counted
+    changes = sum(one != other for one, other in pairwise(made))
+    assert changes >= 10
+
+
+def test_short_runs_end_first_and_come_out_first():
+    calls = Calls(slow=0.1, quick=0.001)
+    assert [name for name, _ in take_turns(calls.all(), Clock(calls), batches=20)] == ["quick", "slow"]
+
+
+def test_a_summary_weighs_turns_by_their_batches():
+    found = summary([(2, 2.0), (1, 4.0)])
+    assert found == {"mean": 2.0, "median": 2.5, "deviation": pytest.approx(4.5**0.5), "count": 3}
+    assert summary([(3, 6.0)]) == {"mean": 2.0, "median": 2.0, "deviation": None, "count": 3}
+    assert summary([]) == {"mean": None, "median": None, "deviation": None, "count": 0}
+
+
+def test_what_is_too_slow_is_cut_off_with_what_was_seen():
+    def slow():
+        time.sleep(0.06)
+
+    found = dict(take_turns({"slow": slow, "quick": lambda: None}, HostClock(), batches=50, limit=0.4))
+    assert found["quick"].status == "done"
+    timed = found["slow"]
+    assert timed.status == "cut off"
+    assert 1 <= timed.values["count"] < 10
+    assert 0.06 <= timed.values["mean"] < 0.4
+    assert f"with {timed.values['count']} of 50 batches counted" in timed.note
+    assert timed.seconds >= 0.4
+
+
+def test_a_call_that_does_not_end_is_interrupted():
+    def endless():
+        end = time.perf_counter() + 30
+        while time.perf_counter() < end:
+            pass
+
+    ((_, timed),) = take_turns({"endless": endless}, HostClock(), batches=5, limit=0.1)
+    assert (timed.status, timed.values["count"], timed.values["mean"]) == ("cut off", 0, None)
+
+
+def test_the_first_batch_counts_if_it_is_all_there_is():
+    pauses = iter([0.05, 60.0])
+
+    def slower_and_slower():
+        end = time.perf_counter() + next(pauses)
+        while time.perf_counter() < end:
+            pass
+
+    ((_, timed),) = take_turns({"slow": slower_and_slower}, HostClock(), batches=5, limit=0.3)
+    assert (timed.status, timed.values["count"]) == ("cut off", 1)
+    assert 0.05 <= timed.values["mean"] < 0.3
+    assert "all that was seen" in timed.note
+
+
+def test_compiling_is_no_part_of_a_run():
+    pauses = iter([0.3])
+    call = {"ours": lambda: time.sleep(next(pauses, 0))}
+    ((_, timed),) = take_turns(call, HostClock(), batches=5, limit=0.2, compiled=frozenset(call))
+    assert (timed.status, timed.values["count"]) == ("done", 5)
+
+
+def test_an_error_ends_its_own_run_only():
+    def broken():
+        raise MemoryError("no room\nat all")
+
+    def check(name, result):
+        if result == "wrong":
+            raise ArithmeticError("that's wrong")
+
+    calls = {"broken": broken, "fine": lambda: "right", "wrong": lambda: "wrong"}
+    found = dict(take_turns(calls, HostClock(), batches=3, check=check))
+    assert found["broken"][1:3] == ("failed", "MemoryError: no room")
+    assert found["wrong"][1:3] == ("failed", "ArithmeticError: that's wrong")
+    assert found["fine"].values["count"] == 3
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_autograd_records_only_where_it_is_asked_to(grad):
+    seen = []
+    list(take_turns({"a": lambda: seen.append(torch.is_grad_enabled())}, HostClock(), batches=2, grad=grad))
+    assert set(seen) == {grad}
+    assert torch.is_grad_enabled()
+
+
+def test_garbage_is_collected_between_runs_and_not_within():
+    seen = []
+    assert gc.isenabled()
+    for _ in take_turns({"a": lambda: seen.append(gc.isenabled())}, HostClock(), batches=2):
+        pass
+    assert set(seen) == {False}
+    assert gc.isenabled()
+
+
+def test_an_alarm_leaves_nothing_behind():
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(CutOff), within(0.01):
+        time.sleep(60)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():
+    found = []
+    work = {"slow": lambda: time.sleep(0.1)}
+    thread = threading.Thread(target=lambda: found.extend(take_turns(work, HostClock(), batches=9, limit=0.15)))
+    thread.start()
+    thread.join()
+    ((_, timed),) = found
+    assert timed.status == "cut off"
+    assert timed.values["count"] >= 1
+
+
+def test_a_training_step_changes_nothing_and_has_gradients():
+    model = torch.nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    timing.training_step(model, torch.ones(4, 3))()
+    assert model.weight.grad.abs().sum() > 0
+    torch.testing.assert_close(model.weight, before)
