@@ -15,9 +15,9 @@ COMMANDS: list[str] = [
     "train",
     "evaluate",
     "predict",
+    "study",
     "draw",
     "view",
-    "study",
 ]
 
 

@@ -111,6 +111,7 @@ class Loop(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Move the samples to where the model is; processes draw their dropout apart."""
+        self.model.train()
         self.samples = (self.samples[0].to(self.device), self.samples[1].to(self.device))
         if self.held is not None:
             self.held = (self.held[0].to(self.device), self.held[1].to(self.device))
@@ -122,11 +123,11 @@ class Loop(pl.LightningModule):
 
     def training_step(self, batches: list[tuple[Tensor, int]]) -> None:
         """Take a step for each of some batches."""
-        (x, y), model, total, world = self.samples, self.model, self.total, self.trainer.world_size
-        optimiser, schedule = self.optimiser, self.schedule
+        (x, y), model, world = self.samples, self.model, self.trainer.world_size
+        optimiser, schedule, total = self.optimiser, self.schedule, torch.zeros_like(self.total)
         for rows, count in batches:
             # A process sums over its own rows, and DDP takes the mean over the processes.
-            loss = self._losses(model(x[rows]), y[rows])
+            loss = self._loss(model(x[rows]), y[rows], self.options.smoothing)
             total += loss.detach()
             optimiser.zero_grad()
             if world > 1:
@@ -136,6 +137,7 @@ class Loop(pl.LightningModule):
             optimiser.step()
             schedule.step()
         self.step += len(batches)
+        self.total = self.total + self._sum(total)
         if batches and self.step < self.steps:
             self._tell("after_steps")
             self._pause()
@@ -143,7 +145,7 @@ class Loop(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         """Note the epoch, and stop if it is time."""
         rate = self.optimiser.param_groups[0]["lr"]
-        loss = self._sum(self.total).item() / len(self.samples[0])
+        loss = self.total.item() / len(self.samples[0])
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss became {loss} in epoch {self.epoch + 1}. A lower learning rate than "
@@ -198,14 +200,14 @@ class Loop(pl.LightningModule):
         """The networks that draw dropout."""
         return [module for module in self.model.modules() if isinstance(module, DagModule)]
 
-    def _losses(self, out: Tensor, y: Tensor) -> Tensor:
+    def _loss(self, out: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """The sum of the samples' losses."""
         if out.dim() != 2 or out.shape[1] < self.width or (self.task == "regression" and out.shape[1] > self.width):
             wanted = "targets" if self.task == "regression" else "classes"
             raise DataError(f"the model returned shape {tuple(out.shape)}, but there are {self.width:,} {wanted}.")
         if self.task == "regression":
             return functional.mse_loss(out, y, reduction="sum") / y.shape[-1]
-        return functional.cross_entropy(out, y, reduction="sum", label_smoothing=self.options.smoothing)
+        return functional.cross_entropy(out, y, reduction="sum", label_smoothing=smoothing)
 
     @torch.no_grad()
     def _judge(self, x: Tensor, y: Tensor) -> tuple[float, float]:
@@ -218,7 +220,7 @@ class Loop(pl.LightningModule):
                 for rows, _ in chunk:
                     out = self.model(x[rows]).float()
                     right = (out.argmax(-1) == y[rows]).sum() if self.task == "classification" else 0.0
-                    sums += torch.stack((self._losses(out, y[rows]).double(), torch.as_tensor(right).double()))
+                    sums += torch.stack((self._loss(out, y[rows]).double(), torch.as_tensor(right).double()))
         self.model.train()
         loss, right = self._sum(sums).tolist()
         if self.task == "classification":

@@ -162,11 +162,9 @@ def _train(
     keeper = Keeper(out, model, {"setup": asdict(setup), "digest": data.digest})
     samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
     assert samples is not None
-    loop = Loop(
-        model, data.task, setup.options, samples, held_out, [*watchers, TensorBoard(out / "tensorboard"), keeper], state
-    )
-    if loop.epoch > 0:
-        keeper.recall()
+    watching = [*watchers, TensorBoard(out / "tensorboard"), keeper]
+    with damage_of(out / LAST):
+        loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
     if not loop.finished:
         _learn(loop, keeper, setup, where)
     if _rank() > 0:
@@ -180,16 +178,18 @@ def _train(
 
 
 def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
+    go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
     try:
         with _asking(loop):
             run_loop(loop, precision=PRECISIONS[setup.precision], **where)
-    except Paused:
+    except (Paused, KeyboardInterrupt) as stop:
         if _rank() > 0:
             raise SystemExit(Interrupted.exit_code) from None
-        raise Interrupted(
-            f"interrupted in epoch {loop.epoch + 1}, and saved. Go on with: "
-            f"fourward train --out {shlex.quote(str(keeper.out))} --resume"
-        ) from None
+        if isinstance(stop, Paused):
+            raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
+        if keeper.saved:
+            raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
+        raise
     if _rank() == 0:
         keeper.keep(loop)
 
@@ -212,9 +212,10 @@ class Keeper(Best):
         self.out, self.model, self.setup = out, model, setup
         self.took, self.kept = 0.0, 0.0
 
-    def recall(self) -> None:
-        """The best weights of an earlier run."""
-        self.weights = checkpoint.load(self.out / BEST)[0].state_dict()
+    @property
+    def saved(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.out / LAST).exists()
 
     def after_steps(self, loop: Loop) -> None:
         """Save where epochs are long."""
