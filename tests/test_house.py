@@ -17,6 +17,7 @@ ROOMS = [
     "errors",
     "_files",
     "_jit",
+    "_memory",
     "graph",
     "layering",
     "plan",

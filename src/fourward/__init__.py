@@ -14,10 +14,11 @@ from fourward._version import __version__
 if TYPE_CHECKING:
     from fourward import errors, layering, paper, view
     from fourward.errors import FourwardError
-    from fourward.graph import connectomes, generate, orient
+    from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
+    from fourward.nn.saved import load, save
 
 _HOMES = {
     "Dag": "fourward.graph.dag",
@@ -26,10 +27,13 @@ _HOMES = {
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
     "errors": "fourward",
+    "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
+    "load": "fourward.nn.saved",
     "orient": "fourward.graph",
     "paper": "fourward",
+    "save": "fourward.nn.saved",
     "view": "fourward",
 }
 
@@ -41,10 +45,13 @@ __all__ = [
     "__version__",
     "connectomes",
     "errors",
+    "files",
     "generate",
     "layering",
+    "load",
     "orient",
     "paper",
+    "save",
     "view",
 ]
 
@@ -53,7 +60,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fourward' has no attribute {name!r}")
     home = _HOMES[name]
-    value = import_module(f"{home}.{name}") if name.islower() else getattr(import_module(home), name)
+    inside = vars(import_module(home))
+    value = inside[name] if name in inside else import_module(f"{home}.{name}")
     globals()[name] = value
     return value
 

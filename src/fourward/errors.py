@@ -20,16 +20,20 @@ class GraphError(FourwardError, ValueError):
 class CycleError(GraphError):
     """The graph has a directed cycle; `cycle` holds the labels along one, the first repeated at the end."""
 
-    def __init__(self, cycle: Sequence[Hashable]) -> None:
-        self.cycle = list(cycle)
+    def __init__(self, cycle: Sequence[Hashable], repair: str = "fourward.orient.remove_feedback(graph)") -> None:
+        self.cycle, self.repair = list(cycle), repair
         super().__init__(
             f"the graph has a directed cycle of {len(cycle) - 1} edges: {path_text(cycle)}. "
             "A network needs a graph without cycles: remove one of these edges, or let "
-            "fourward.orient.remove_feedback(graph) remove a small set of them."
+            f"{repair} remove a small set of them."
         )
 
-    def __reduce__(self) -> tuple[type, tuple[list[Hashable]]]:
-        return type(self), (self.cycle,)
+    def __reduce__(self) -> tuple[type, tuple[list[Hashable], str]]:
+        return type(self), (self.cycle, self.repair)
+
+
+class FileError(FourwardError, ValueError):
+    """A file isn't what its ending says, is damaged, or holds what can't be read safely."""
 
 
 class LayeringError(FourwardError, ValueError):

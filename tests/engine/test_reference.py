@@ -75,6 +75,13 @@ def test_outputs_keep_their_order_and_inputs_theirs():
         ("gaussian", 1.0, math.exp(-1), -2 * math.exp(-1)),
         ("abs", -3.0, 3.0, -1.0),
         ("square", -3.0, 9.0, -6.0),
+        ("hardtanh", -1.5, -1.0, 0.0),
+        ("hardtanh", 0.4, 0.4, 1.0),
+        ("hardtanh", 1.0, 1.0, 0.0),
+        ("hat", -0.25, 0.75, 1.0),
+        ("hat", 0.25, 0.75, -1.0),
+        ("hat", 1.0, 0.0, 0.0),
+        ("hat", 3.0, 0.0, 0.0),
     ],
 )
 def test_activations_by_hand(name, z, value, slope):

@@ -85,7 +85,7 @@ def remove_feedback(graph: Any, *, nodes: Nodes = None, inputs: Chosen = None, o
             "this graph is undirected, so it has no feedback edges to remove. Direct it with "
             "fourward.orient.random_order(graph, seed=0) or fourward.orient.by_order(graph, order)."
         )
-    removed = _feedback_edges(raw)
+    removed = feedback_edges(raw)
     pairs = [
         (raw.labels[u], raw.labels[v])
         for u, v in zip(raw.source[removed].tolist(), raw.target[removed].tolist(), strict=True)
@@ -139,7 +139,7 @@ def along(raw: EdgeList, rank: IntArray, inputs: Chosen = None, outputs: Chosen 
     return Dag._build(raw._replace(source=source, target=target, directed=True), inputs, outputs)
 
 
-def _feedback_edges(raw: EdgeList) -> BoolArray:
+def feedback_edges(raw: EdgeList) -> BoolArray:
     """(E,) True for the edges to remove."""
     num_nodes = len(raw.labels)
     component = components(raw.source, raw.target, num_nodes, strong=True)

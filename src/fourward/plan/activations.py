@@ -70,6 +70,14 @@ _ROWS = (
     Activation("gaussian", 11, "exp(-z * z)", "-2 * z * exp(-z * z)", "exp(-z * z)"),
     Activation("abs", 12, "abs(z)", "where(z > 0, 1, where(z < 0, -1, z))", "abs(z)"),
     Activation("square", 13, "z * z", "2 * z", "square(z)"),
+    Activation("hardtanh", 14, "where(z < -1, -1, where(z > 1, 1, z))", "where(abs(z) >= 1, 0, 1)", "hardtanh(z)"),
+    Activation(
+        "hat",
+        15,
+        "where(abs(z) >= 1, 0, 1 - abs(z))",
+        "where(abs(z) >= 1, 0, where(z > 0, -1, where(z < 0, 1, z)))",
+        "relu(1 - abs(z))",
+    ),
 )
 
 #: The table, by name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,9 @@ class Best:
         if loop.history.waited == 0:
             self.weights = {name: value.clone() for name, value in loop.model.state_dict().items()}
 
+    def paused(self, loop: Loop) -> None:
+        """Nothing to do."""
+
 
 def as_samples(x: Any, y: Any, task: Task, dtype: torch.dtype) -> Samples:
     """Tensors of a model's type, checked: class numbers (n,), or targets (n, targets)."""
@@ -136,6 +140,7 @@ def placed(device: str) -> dict[str, Any]:
 
 def run_loop(loop: Loop, **where: Any) -> None:
     """Run Lightning's Trainer over a loop, without its files, its bars and its words."""
+    handler = signal.getsignal(signal.SIGINT)
     with quiet():
         trainer = pl.Trainer(
             max_epochs=loop.options.epochs - loop.epoch,
@@ -146,7 +151,13 @@ def run_loop(loop: Loop, **where: Any) -> None:
             use_distributed_sampler=False,
             **where,
         )
-        trainer.fit(loop)
+        try:
+            trainer.fit(loop)
+        except SystemExit:  # Lightning's answer to Ctrl-C, after which it ignores any other
+            if trainer.state.status != "interrupted":
+                raise
+            signal.signal(signal.SIGINT, handler)
+            raise KeyboardInterrupt from None
 
 
 @contextmanager

@@ -88,6 +88,13 @@ class Watcher(Protocol):
     def after_epoch(self, loop: Loop) -> None:
         """An epoch is done, and is in the history."""
 
+    def paused(self, loop: Loop) -> None:
+        """Someone asked to stop; nothing more will be called."""
+
+
+class Paused(Exception):  # noqa: N818 - nothing is wrong
+    """Training stopped between two steps because someone asked for it."""
+
 
 class Loop(pl.LightningModule):
     """A model that learns its task; the optimiser is AdamW.
@@ -118,6 +125,7 @@ class Loop(pl.LightningModule):
         self.samples, self.held, self.watchers = samples, held, watchers
         self.history = History()
         self.step, self.learned, self.total = 0, 0.0, torch.zeros(())
+        self.asked_to_pause = False
         self._optimiser_state: tuple[Any, Any] | None = None
         if state is not None:
             self._restore(state)
@@ -183,6 +191,7 @@ class Loop(pl.LightningModule):
         self.step += len(batches)
         if batches and self.step < self.steps:
             self._tell("after_steps")
+            self._pause()
 
     def on_train_epoch_end(self) -> None:
         """Note the epoch, and stop if it is time."""
@@ -204,6 +213,8 @@ class Loop(pl.LightningModule):
         self._started, self.learned = time.perf_counter(), 0.0
         self._tell("after_epoch")
         self.trainer.should_stop = self.finished
+        if not self.finished:
+            self._pause()
 
     @property
     def finished(self) -> bool:
@@ -273,6 +284,15 @@ class Loop(pl.LightningModule):
         summed = self.trainer.strategy.reduce(values, reduce_op="sum")
         assert isinstance(summed, Tensor)
         return summed
+
+    def _pause(self) -> None:
+        """Stop if any process was asked to; all do at the same step."""
+        asked = self.asked_to_pause
+        if self.trainer.world_size > 1:
+            asked = self.trainer.strategy.reduce_boolean_decision(asked, all=False)
+        if asked:
+            self._tell("paused")
+            raise Paused
 
     def _tell(self, news: str) -> None:
         if self.global_rank == 0:

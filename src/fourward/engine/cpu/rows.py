@@ -18,6 +18,7 @@ _CODE = {name: row.code for name, row in ACTIVATIONS.items()}
 IDENTITY, RELU, LEAKY_RELU, ELU, SELU = (_CODE[n] for n in ("identity", "relu", "leaky_relu", "elu", "selu"))
 GELU, SILU, TANH, SIGMOID, SOFTPLUS = (_CODE[n] for n in ("gelu", "silu", "tanh", "sigmoid", "softplus"))
 SIN, GAUSSIAN, ABS, SQUARE = (_CODE[n] for n in ("sin", "gaussian", "abs", "square"))
+HARDTANH, HAT = _CODE["hardtanh"], _CODE["hat"]
 
 
 @njit(nogil=True, error_model="numpy")
@@ -64,6 +65,12 @@ def activate(code, row, width, zero):
     elif code == SQUARE:
         for j in range(width):
             row[j] = row[j] * row[j]
+    elif code == HARDTANH:
+        for j in range(width):
+            row[j] = -one if row[j] < -one else (one if row[j] > one else row[j])
+    elif code == HAT:
+        for j in range(width):
+            row[j] = zero if abs(row[j]) >= one else one - abs(row[j])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -113,6 +120,12 @@ def descend(code, d, a, z, width, undo, zero):
     elif code == SQUARE:
         for j in range(width):
             d[j] *= number(zero, 2.0) * z[j]
+    elif code == HARDTANH:
+        for j in range(width):
+            d[j] = zero if abs(z[j]) >= one else d[j]
+    elif code == HAT:
+        for j in range(width):
+            d[j] *= zero if abs(z[j]) >= one else (-one if z[j] > zero else (one if z[j] < zero else z[j]))
 
 
 @njit(nogil=True, error_model="numpy")

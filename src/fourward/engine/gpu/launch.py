@@ -27,6 +27,7 @@ _walk_forward, _walk_backward, _walk_weights = Kernel(lists_forward), Kernel(lis
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
+WHOLE = 12  #: panels that one launch walks; more are walked in stretches
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
 SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
 PROGRAMS = 264  #: that keep a card busy with gradients of weights
@@ -49,7 +50,7 @@ class Way(NamedTuple):
 def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
     """The way for a batch; the evidence is in docs/gpu.md."""
     if kind == PANELS:
-        return Way("panels" if panel_count <= STRETCH else "stretches", WIDTH[PANELS], 1 if panel_count <= 2 else 2, 4)
+        return Way("panels" if panel_count <= WHOLE else "stretches", WIDTH[PANELS], 1 if panel_count <= 4 else 2, 4)
     degree = edges / max(rows, 1)
     walk = (levels_ + rows / 8) * (0.6 + 0.1 * degree)  # microseconds, from measurements on an H200
     spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6

@@ -1,0 +1,114 @@
+"""`fourward train`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fourward.errors import OptionError
+
+if TYPE_CHECKING:
+    from fourward.graph.dag import Dag
+    from fourward.nn.module import FourWard
+    from fourward.train.run import Result, Setup
+
+
+class Task(StrEnum):
+    """What is to be learned."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+class Schedule(StrEnum):
+    """How the learning rate goes."""
+
+    ONE_CYCLE = "one-cycle"
+    COSINE = "cosine"
+    CONSTANT = "constant"
+
+
+class Precision(StrEnum):
+    """Of the activations; weights are always kept in 32 bits."""
+
+    FULL = "32"
+    BF16 = "bf16"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(train)
+
+
+def train(
+    context: typer.Context,
+    graph: Annotated[
+        str | None,
+        typer.Argument(help="A graph file, a family such as er:64:0.2:0, c-elegans, or a saved network to train on."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="digits, breast-cancer, wine, diabetes, or a .csv, .tsv or .npz file.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints, logs and the result.")] = Path("run"),
+    target: Annotated[str | None, typer.Option(help="The column of a table that is to be learned.")] = None,
+    task: Annotated[
+        Task | None,
+        typer.Option(help="Default: classes if the target is text or at most 20 different whole numbers."),
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may come more than once.")] = None,
+    held: Annotated[float, typer.Option(help="Share of the rows that early stopping looks at.")] = 0.15,
+    test: Annotated[float, typer.Option(help="Share of the rows that the result is measured on.")] = 0.15,
+    direct: Annotated[bool, typer.Option("--direct", help="No linear layers around the network.")] = False,
+    activation: Annotated[str, typer.Option(help="Of the neurons: relu, tanh, gelu, ...")] = "relu",
+    dropout: Annotated[float, typer.Option(help="Share of hidden neurons to drop in a step.")] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Most times that all rows are seen.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Rows of a step, over all devices.")] = 64,
+    learning_rate: Annotated[float, typer.Option(help="The highest that the schedule reaches.")] = 3e-3,
+    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 1e-2,
+    schedule: Annotated[Schedule, typer.Option(help="Of the learning rate.")] = Schedule.ONE_CYCLE,
+    smoothing: Annotated[float, typer.Option(help="Of the labels, in classification.")] = 0.0,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs without a lower held-out loss.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the split, the weights and the order of the rows.")] = 0,
+    precision: Annotated[Precision, typer.Option(help="32, or bf16 for activations in 16 bits.")] = Precision.FULL,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one card such as cuda:1.")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="Devices of this machine; torchrun knows better.")] = 1,
+    num_nodes: Annotated[int, typer.Option(min=1, help="Machines; torchrun knows better.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a graph on a table; keeps the best and the last model, the curves and the result in a folder.
+
+    Features are standardised. Several devices or machines share each batch, so that what is learned doesn't depend on
+    their number; start them with --devices and --num-nodes, or with torchrun. After Ctrl-C or a crash, --resume goes
+    on from where it was saved.
+
+    Example: `fourward train c-elegans --data digits --epochs 40 --out worm`
+    """
+    from fourward.train import run
+    from fourward.train.loop import Options
+    from fourward.train.places import places
+
+    where = places(device, devices, num_nodes)
+    if resume:
+        _check_unchanged(context)
+        given = None if graph is None else _graph(graph)
+        result = _watched(lambda **more: run.resume(out, graph=given, data=data, **where, **more))
+    else:
+        if graph is None or data is None:
+            raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
+        options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
+        setup = run.Setup(
+            data, target, None if task is None else task.value, tuple(drop or ()), held, test, precision.value, options
+        )
+        network = {"activation": activation, "dropout": dropout}
+        result = _watched(
+            lambda **more: run.start(_graph(graph), setup, out, direct=direct, network=network, **where, **more)
+        )
+    if result is not None:
+        _tell(result, as_json)

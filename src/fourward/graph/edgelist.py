@@ -1,0 +1,319 @@
+"""Edge lists: one edge a line, millions of lines a second."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from fourward.errors import FileError, GraphError, OptionError, require
+from fourward.graph import content, convert, notes
+from fourward.graph.content import Bytes
+from fourward.graph.convert import EdgeList, IntArray, Labels
+from fourward.graph.weighted import Loaded, Weighted
+
+#: Names by which the first two columns of a header are known.
+HEADS = ("source", "target", "from", "to", "pre", "post", "src", "dst", "sender", "receiver", "u", "v")
+_DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
+_BOM = b"\xef\xbb\xbf"
+_LONGEST = 2**20  # bytes of a line with an edge
+#: Peak bytes of memory for each row, from the file to a Dag, measured on 10^7 rows; text labels add what they are long.
+_ROW_BYTES = 100
+
+
+class _Row(NamedTuple):
+    line: int
+    start: int  # offset in the file
+    cells: list[str]
+    quoted: bool  # the first cell stands in quotes
+
+
+class _Layout(NamedTuple):
+    """What the first lines of a file tell."""
+
+    first: _Row  # the first edge
+    delimiter: str
+    columns: tuple[int, ...]  # of the sources, the targets and, where there is one, the weights
+    said: dict[str, Any]  # by our own comment line
+
+
+def read(path: Path, kind: str, header: bool | None = None, columns: Sequence[str | int] | None = None) -> Weighted:
+    """The edges of a text file; `fourward.files.read` has the rules."""
+    require("pyarrow", "files")
+    data = content.load(path)
+    try:
+        layout = _look(path, data, kind, header, columns)
+        if isinstance(layout, dict):
+            return Weighted(_edgeless(layout), stated=False)
+        _check_memory(path, data, layout)
+        source, target, weight = _parse(path, data, layout)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FileError(f"{path}: {content.not_text(data) if isinstance(error, ValueError) else error}") from None
+    return Weighted(
+        _graph(source, target, layout.said),
+        weight,
+        stated=False,
+        where=lambda k: f"line {_line_of(data, layout, k)}",
+    )
+
+
+def write(loaded: Loaded, file: BinaryIO, delimiter: str) -> None:
+    """Sources, targets and, where there are any, weights; text labels in quotes, whole numbers without."""
+    require("pyarrow", "files")
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    dag = loaded.dag
+    wrong = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
+    if wrong:
+        raise GraphError(f"an edge list has a line for each edge, but this label has a line break: {wrong[0]!r}.")
+    integers = convert.is_integer(dag.labels[0])
+    comment = notes.note(dag, _is_usual_order(dag.labels, dag.source, dag.target, integers))
+    if comment:
+        file.write(f"# {comment}\n".encode())
+    labels = pa.array(np.array(dag.labels, np.int64) if integers else list(dag.labels))
+    table = {"source": labels.take(pa.array(dag.source)), "target": labels.take(pa.array(dag.target))}
+    if loaded.weight is not None:
+        table["weight"] = pa.array(loaded.weight)
+    pc.write_csv(pa.table(table), file, pc.WriteOptions(delimiter=delimiter, quoting_style="needed"))
+
+
+def _look(
+    path: Path, data: Bytes, kind: str, header: bool | None, columns: Sequence[str | int] | None
+) -> _Layout | dict[str, Any]:
+    """The delimiter, the header and the columns, from the first two rows; or our own comment, if it stands alone."""
+    said, start, line = _comments(path, data)
+    first = next((text for _, _, text in _lines(data, start, line) if text), b"").decode()
+    if "\r" in first:
+        raise FileError(f"{path}: lines end in a carriage return alone. Save the file with line feeds.")
+    delimiter = next((mark for mark in _DELIMITERS[kind] if mark in first), _DELIMITERS[kind][0])
+    top, below = islice((*islice(_rows(data, start, line, delimiter), 2), None, None), 2)
+    if top is None:
+        raise FileError(f"{path} holds comments and no edges.")
+    if header or (header is None and _is_header(top, below)):
+        chosen = _columns(path, top, top.cells, columns)
+        if below is None and said.get("nodes"):
+            return said
+        if below is None:
+            raise FileError(f"{path} has a header, {first!r}, and no edges below it.")
+        if len(below.cells) != len(top.cells):
+            raise _wrong_width(path, below, len(top.cells), delimiter)
+        return _Layout(below, delimiter, chosen, said)
+    return _Layout(top, delimiter, _columns(path, top, [], columns), said)
+
+
+def _comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int, int]:
+    """What our own comment says, and offset and line of what follows the comments at the top."""
+    said: dict[str, Any] = {}
+    at = len(_BOM) if data[:3] == _BOM else 0
+    for line, start, text in _lines(data, at, 1):
+        if text and not text.startswith(b"#"):
+            return said, start, line
+        said |= notes.parse(path, text[1:].decode().strip())
+    raise FileError(f"{path} holds no edges.")
+
+
+def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes]]:
+    """Number, offset and bytes of each line."""
+    while start < len(data):
+        stop = data.find(b"\n", start)
+        stop = len(data) if stop < 0 else stop + 1
+        if stop - start > _LONGEST and data[start : start + 1] != b"#":
+            raise FileError(f"line {line} has {stop - start:,} characters: this is no edge list.")
+        yield line, start, data[start:stop].rstrip(b"\r\n")
+        start, line = stop, line + 1
+
+
+def _rows(data: Bytes, start: int, line: int, delimiter: str) -> Iterator[_Row]:
+    for number, offset, text in _lines(data, start, line):
+        if text and not text.startswith(b"#"):
+            yield _Row(number, offset, next(csv.reader([text.decode()], delimiter=delimiter)), text.startswith(b'"'))
+
+
+def _is_header(top: _Row, below: _Row | None) -> bool:
+    """Known names in the first two columns, or a column with a number below and none on top."""
+    if len(top.cells) >= 2 and all(cell.strip().lower() in HEADS for cell in top.cells[:2]):
+        return True
+    cells = below.cells if below is not None else []
+    return any(_is_number(low) and not _is_number(high) for high, low in zip(top.cells, cells, strict=False))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int] | None) -> tuple[int, ...]:
+    """Places of sources, targets and weights: the first three columns, or those asked for."""
+    width = len(top.cells)
+    if wanted is None:
+        if width < 2:
+            raise FileError(
+                f"{path}, line {top.line}: an edge has a source and a target, but this line is {top.cells[0]!r}."
+            )
+        return tuple(range(min(width, 3)))
+    if len(wanted) not in (2, 3) or len(set(wanted)) != len(wanted):
+        raise OptionError(f"columns={list(wanted)} came, but two or three were wanted: source, target and weight.")
+    return tuple(_column(path, one, names, width) for one in wanted)
+
+
+def _column(path: Path, wanted: str | int, names: list[str], width: int) -> int:
+    if wanted in names:
+        return names.index(str(wanted))
+    if str(wanted).isdecimal() and 1 <= int(wanted) <= width:
+        return int(wanted) - 1
+    known = f"its columns are {', '.join(names)}" if names else "it has no header"
+    raise OptionError(f"{path} has no column {wanted!r}: {known}. Give names, or numbers from 1 to {width}.")
+
+
+def _check_memory(path: Path, data: Bytes, layout: _Layout) -> None:
+    start = layout.first.start
+    sample = data[start : start + _LONGEST]
+    rows = (len(data) - start) / len(sample) * max(sample.count(b"\n"), 1)
+    need = rows * _ROW_BYTES + (0 if _are_integers(layout) else len(data) - start)
+    content.check_memory(path, need, f"it has about {rows:,.0f} edges")
+
+
+def _are_integers(layout: _Layout) -> bool:
+    """Whether the labels of the first edge are whole numbers, without quotes and leading zeros."""
+    cells = (layout.first.cells[c] for c in layout.columns[:2])
+    return not layout.first.quoted and all(re.fullmatch(r"-?(0|[1-9]\d*)", cell) for cell in cells)
+
+
+def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
+    """Sources, targets and weights, as columns; labels are integers if all of them are."""
+    import pyarrow as pa
+
+    start = layout.first.start
+    body: Any = memoryview(data)[start:]
+    if data.find(b"\n#", start) >= 0:
+        body = re.sub(rb"(?m)^#[^\r\n]*", b"", body)
+    columns = None
+    for label in (pa.int64(), pa.string())[not _are_integers(layout) :]:
+        try:
+            columns = _columns_of_type(body, layout, label)
+            break
+        except pa.ArrowInvalid as error:
+            failure = str(error)
+    if columns is None:
+        raise _explained(path, data, layout, failure)
+    if any(column.null_count for column in columns) or (label == pa.string() and _has_empty(columns[:2])):
+        raise _explained(path, data, layout, "a cell is empty")
+    weight = columns[2].to_numpy() if len(columns) == 3 else None
+    if weight is not None and not np.isfinite(weight).all():
+        raise _explained(path, data, layout, "a weight isn't finite")
+    return columns[0], columns[1], weight
+
+
+def _columns_of_type(body: Any, layout: _Layout, label: Any) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    names = [str(k) for k in range(len(layout.first.cells))]
+    types = dict(zip((names[c] for c in layout.columns), (label, label, pa.float64()), strict=False))
+    table = pc.read_csv(
+        pa.BufferReader(pa.py_buffer(body)),
+        pc.ReadOptions(column_names=names),
+        pc.ParseOptions(delimiter=layout.delimiter),
+        pc.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
+    )
+    return [table.column(k) for k in range(len(types))]
+
+
+def _has_empty(columns: list[Any]) -> bool:
+    import pyarrow.compute as pc
+
+    return any(pc.any(pc.equal(column, "")).as_py() for column in columns)
+
+
+def _explained(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileError:
+    """The first line that is wrong, found by reading line by line."""
+    wanted = len(layout.first.cells)
+    for row in _rows(data, layout.first.start, layout.first.line, layout.delimiter):
+        line, cells = row.line, row.cells
+        if len(cells) != wanted:
+            return _wrong_width(path, row, wanted, layout.delimiter)
+        if not all(cells[c] for c in layout.columns):
+            return FileError(f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.")
+        if len(layout.columns) == 3 and not _is_finite(cells[layout.columns[2]]):
+            return FileError(
+                f"{path}, line {line}: the weight {cells[layout.columns[2]]!r} is no finite number. The third column "
+                "is read as weight; columns=, on the command line --columns, takes others."
+            )
+    return FileError(f"{path} can't be read: {failure}.")
+
+
+def _wrong_width(path: Path, row: _Row, wanted: int, delimiter: str) -> FileError:
+    mark = {"\t": "tabs", " ": "single spaces"}.get(delimiter, repr(delimiter))
+    return FileError(
+        f"{path}, line {row.line} has {len(row.cells)} columns, set apart by {mark}, but {wanted} were wanted."
+    )
+
+
+def _is_finite(cell: str) -> bool:
+    return _is_number(cell) and np.isfinite(float(cell))
+
+
+def _line_of(data: Bytes, layout: _Layout, k: int) -> int:
+    return next(islice(_rows(data, layout.first.start, layout.first.line, layout.delimiter), k, None)).line
+
+
+def _graph(source: Any, target: Any, said: dict[str, Any]) -> EdgeList:
+    import pyarrow as pa
+
+    codes = pa.chunked_array(source.chunks + target.chunks).dictionary_encode()  # all chunks share one dictionary
+    flat = np.concatenate([chunk.indices.to_numpy() for chunk in codes.chunks])
+    ends, names = (flat[: len(source)], flat[len(source) :]), codes.chunk(0).dictionary
+    if "nodes" in said:
+        number, labels = _as_listed(names.to_pylist(), said["nodes"])
+    else:
+        integers = names.type == pa.int64()
+        order = np.argsort(names.to_numpy() if integers else _first_seen(*ends, len(names)))
+        number = np.empty(len(names), np.int32)
+        number[order] = np.arange(len(names))
+        labels = _shortest(names.take(pa.array(order)).to_pylist())
+    return EdgeList(number[ends[0]], number[ends[1]], labels, True, said.get("inputs"), said.get("outputs"))
+
+
+def _edgeless(said: dict[str, Any]) -> EdgeList:
+    none = np.empty(0, np.int64)
+    return EdgeList(none, none, _shortest(said["nodes"]), True, said.get("inputs"), said.get("outputs"))
+
+
+def _as_listed(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:
+    """The node of each name, where our own comment lists the nodes; and the labels."""
+    place = {label: k for k, label in enumerate(nodes)}
+    missing = [name for name in names if name not in place]
+    if missing:
+        raise FileError(f"an edge names {missing[0]!r}, which the list of nodes at the top of the file doesn't hold.")
+    return np.array([place[name] for name in names], np.int32), tuple(nodes)
+
+
+def _shortest(labels: list[Any]) -> Labels:
+    """Labels that are 0 to N-1 take no memory."""
+    return range(len(labels)) if labels[0] == 0 and labels[-1] == len(labels) - 1 else tuple(labels)
+
+
+def _first_seen(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:
+    """(N,) where each node comes first when edges are read one after another; 2 E for one without edges."""
+    seen = np.full((2, num_nodes), 2 * len(source), np.int64)
+    later = np.arange(len(source))[::-1]
+    seen[0, source[::-1]] = 2 * later  # of several values for one place, the last stays
+    seen[1, target[::-1]] = 2 * later + 1
+    first: IntArray = seen.min(0)
+    return first
+
+
+def _is_usual_order(labels: Any, source: IntArray, target: IntArray, integers: bool) -> bool:
+    """Whether reading the edges alone gives the labels in this order."""
+    seen = _first_seen(source, target, len(labels))
+    order = np.array(labels, np.int64) if integers else seen
+    return bool((seen < 2 * len(source)).all() and (np.diff(order) > 0).all())

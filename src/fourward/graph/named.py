@@ -1,0 +1,138 @@
+"""A graph by one word: a file, a family such as er:64:0.2:0, or a bundled nervous system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fourward.errors import FileError, FourwardError, OptionError
+from fourward.graph import connectomes, convert, files, generate
+from fourward.graph.convert import EdgeList, Labels
+from fourward.graph.dag import Dag
+from fourward.graph.orient import Seed
+from fourward.graph.weighted import Loaded, Orient, Weighted, settle
+
+
+def _sizes(word: str) -> list[int]:
+    return [int(size) for size in word.split("-")]
+
+
+class _Family(NamedTuple):
+    make: Callable[..., Dag]
+    arguments: tuple[tuple[str, Callable[[str], Any]], ...]
+    seeded: bool
+
+    def usage(self, name: str) -> str:
+        words = [name, *(argument for argument, _ in self.arguments)]
+        return ":".join(word.upper() if k else word for k, word in enumerate(words)) + "[:SEED]" * self.seeded
+
+
+_N = ("n", int)
+_FAMILIES = {
+    "er": _Family(generate.erdos_renyi, (_N, ("p", float)), True),
+    "ws": _Family(generate.watts_strogatz, (_N, ("k", int), ("p", float)), True),
+    "ba": _Family(generate.barabasi_albert, (_N, ("m", int)), True),
+    "mlp": _Family(generate.layered_mlp, (("sizes", _sizes),), False),
+    "rewired": _Family(generate.rewired_mlp, (("sizes", _sizes), ("fraction", float)), True),
+    "chain": _Family(generate.chain, (_N,), False),
+    "complete": _Family(generate.complete, (_N,), False),
+}
+
+#: How each family is written, for help texts.
+USAGE = tuple(family.usage(name) for name, family in _FAMILIES.items())
+
+
+def find(
+    word: str | Path,
+    *,
+    orient: Orient = None,
+    seed: Seed = None,
+    remove_feedback: bool = False,
+    merge: bool = False,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    **options: Any,
+) -> Loaded:
+    """The Dag that a word stands for, with what came along with it.
+
+    Args:
+        word: A family and its numbers ("er:64:0.2:0"; see `USAGE`; the seed is 0 if left away), a bundled nervous
+            system ("c-elegans", without its feedback edges), or a graph file.
+        orient: As in `fourward.files.read_dag`.
+        seed: Likewise.
+        remove_feedback: Likewise.
+        merge: Likewise.
+        inputs: Labels of the inputs as words; "3" also means the label 3.
+        outputs: The same for the outputs.
+        options: As in `fourward.files.read`; for files alone.
+
+    >>> find("er:64:0.2:0").dag
+    Dag(64 nodes, 413 edges, 4 inputs, 5 outputs)
+    >>> find("c-elegans", outputs=["AVAL", "AVAR"]).dag.num_outputs
+    2
+    """
+    given, known = _given(str(word), options)
+    try:
+        return settle(
+            given,
+            orient=orient,
+            seed=seed,
+            remove_feedback=remove_feedback or known,
+            merge=merge,
+            inputs=_chosen(inputs, given.graph.labels),
+            outputs=_chosen(outputs, given.graph.labels),
+        )
+    except FourwardError as error:
+        error.args = (f"{word}: {error}",)
+        raise
+
+
+def _given(word: str, options: dict[str, Any]) -> tuple[Weighted, bool]:
+    """The graph as it comes, and whether it is a nervous system, of which cycles are known."""
+    name, *numbers = word.split(":")
+    set_options = {key: value for key, value in options.items() if value is not None}
+    if (name in _FAMILIES and numbers) or word in connectomes.NAMES:
+        if set_options:
+            raise OptionError(f"{', '.join(set_options)} came, but {word!r} isn't read from a file.")
+        return (_connectome(word), True) if word in connectomes.NAMES else (_generated(name, numbers), False)
+    if not Path(word).is_file():
+        raise FileError(
+            f"there is no file {word!r}, and it names no graph: these are {', '.join(USAGE)}, and the nervous "
+            f"systems {', '.join(connectomes.NAMES)}."
+        )
+    return files.read(word, **options), False
+
+
+def _generated(name: str, words: list[str]) -> Weighted:
+    family = _FAMILIES[name]
+    least = len(family.arguments)
+    if not least <= len(words) <= least + family.seeded:
+        raise OptionError(f"{':'.join((name, *words))!r} came, but {family.usage(name)} was wanted.")
+    seed = {"seed": words[least] if len(words) > least else "0"} if family.seeded else {}
+    try:
+        values = [parse(text) for (_, parse), text in zip(family.arguments, words, strict=False)]
+        dag = family.make(*values, **{key: int(value) for key, value in seed.items()})
+    except ValueError as error:
+        if isinstance(error, FourwardError):
+            raise
+        raise OptionError(f"{':'.join((name, *words))!r}: {error}; {family.usage(name)} was wanted.") from None
+    ends = ([dag.labels[v] for v in chosen.tolist()] for chosen in (dag.inputs, dag.outputs))
+    return Weighted(EdgeList(dag.source, dag.target, dag.labels, True, *ends))
+
+
+def _connectome(name: str) -> Weighted:
+    system = connectomes.load(name)
+    return Weighted(convert.from_pairs(system.edges, system.classes), system.strength.astype(np.float64))
+
+
+def _chosen(words: Sequence[str] | None, labels: Labels) -> list[Any] | None:
+    """The labels that words mean: themselves, or else the numbers they spell."""
+    if words is None:
+        return None
+    known = labels if isinstance(labels, range) else frozenset(labels)
+    spelt = {word: int(word) for word in words if re.fullmatch(r"-?\d+", word)}
+    return [spelt[word] if word in spelt and word not in known and spelt[word] in known else word for word in words]

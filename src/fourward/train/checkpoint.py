@@ -1,0 +1,108 @@
+"""Checkpoints: a model and, if it is to be trained on, the state of its training, as one safetensors file.
+
+The file is that of `fourward.nn.saved`, so that `fourward.load` finds the network in it. Beside the network it holds
+
+    enter.*, leave.*        the adaptors, absent in direct models
+    scale.x, scale.y        (2, columns) float64: mean and deviation
+    optimiser.<p>.<name>    AdamW's tensors of parameter p
+
+and in its JSON "model" (features, targets, classes, direct), "setup" (how the run was started) and "state" (history,
+step, schedule and the like).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fourward.errors import FileError
+from fourward.nn import saved
+from fourward.nn.saved import Said, Tensors
+from fourward.train.model import Model, Scaling
+
+
+def save(path: str | Path, model: Model, setup: Said | None = None, state: Said | None = None) -> None:
+    """Write a checkpoint; whole, or the old one stays."""
+    tensors, network = saved.pack(model.net)
+    for name in ("enter", "leave"):
+        weights = getattr(model, name).state_dict()
+        tensors |= {f"{name}.{key}": value.cpu() for key, value in weights.items()}
+    for name, scaling in (("scale.x", model.scale_x), ("scale.y", model.scale_y)):
+        if scaling is not None:
+            tensors[name] = torch.tensor(np.stack((scaling.mean, scaling.deviation)), dtype=torch.float64)
+    about = {
+        "features": model.features,
+        "targets": model.targets,
+        "classes": None if model.classes is None else list(model.classes),
+        "direct": model.direct,
+    }
+    said = {"network": network, "model": about, "setup": setup}
+    if state is not None:
+        said["state"], more = _apart(state)
+        tensors |= more
+    saved.write(path, tensors, said)
+
+
+def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Said | None, Said | None]:
+    """The model of a checkpoint in eval mode, how its run was started, and its state, if there is one."""
+    tensors, said = saved.read(path)
+    if "model" not in said:
+        raise FileError(
+            f"{path} holds a network alone, without what it was trained on. `fourward train` writes checkpoints."
+        )
+    net = saved.unpack(path, tensors, said, device=device)
+    with saved.damage_of(path):
+        about = said["model"]
+        model = Model(
+            net,
+            about["features"],
+            about["targets"],
+            about["classes"],
+            _scaling(tensors["scale.x"], len(about["features"])),
+            _scaling(tensors["scale.y"], len(about["targets"])) if about["classes"] is None else None,
+            direct=about["direct"],
+        )
+        for name in ("enter", "leave"):
+            weights = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}
+            _fill(getattr(model, name), weights)
+        state = said.get("state")
+        if state is not None:
+            state = _together(state, tensors)
+        return model.to(net.weight.device).eval(), said.get("setup"), state
+
+
+def _fill(module: nn.Module, weights: Tensors) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:  # torch's word for weights that don't fit
+        raise FileError(f"the adaptors don't fit: {error}") from None
+
+
+def _apart(state: Said) -> tuple[Said, Tensors]:
+    """A training state as JSON, and its tensors by name."""
+    optimiser = state["optimiser"]
+    tensors = {
+        f"optimiser.{p}.{name}": value.detach().cpu()
+        for p, values in optimiser["state"].items()
+        for name, value in values.items()
+    }
+    return state | {"optimiser": optimiser["param_groups"]}, tensors
+
+
+def _together(state: Said, tensors: Tensors) -> Said:
+    found: dict[int, dict[str, Any]] = {}
+    for key, value in tensors.items():
+        if key.startswith("optimiser."):
+            _, p, name = key.split(".")
+            found.setdefault(int(p), {})[name] = value
+    return state | {"optimiser": {"state": found, "param_groups": state["optimiser"]}}
+
+
+def _scaling(values: torch.Tensor, width: int) -> Scaling:
+    if values.shape != (2, width):
+        raise FileError(f"the scaling has shape {tuple(values.shape)}, but {(2, width)} was wanted.")
+    return Scaling(*values.double().numpy())

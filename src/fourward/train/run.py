@@ -1,0 +1,299 @@
+"""Runs: a model learns in a folder, which keeps its checkpoints, its curves and its result.
+
+best.safetensors   the model of the lowest held-out loss
+last.safetensors   the model as it stands, with all that it takes to go on
+history.csv        a row for each epoch
+tensorboard/       the same for TensorBoard
+result.json        measures of the best model on the rows it was tested on
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from fourward._files import replacing
+from fourward.errors import DataError, FileError, FourwardError, OptionError
+from fourward.graph.dag import Dag
+from fourward.nn.module import FourWard
+from fourward.nn.saved import damage_of
+from fourward.train import checkpoint
+from fourward.train.data import Array, Data, Task, read, split
+from fourward.train.fitting import Best, as_samples, run_loop
+from fourward.train.loop import History, Loop, Options, Paused, Watcher
+from fourward.train.measure import measure
+from fourward.train.model import Model, Scaling
+
+BEST, LAST = "best.safetensors", "last.safetensors"
+#: What Lightning calls them; in bf16 the weights stay in 32 bits.
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed"}
+#: Seconds within an epoch after which the state is kept all the same.
+_LONG = 60.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a run is started; its checkpoints remember."""
+
+    data: str  #: as in `fourward.train.data.read`
+    target: str | None = None
+    task: Task | None = None
+    drop: tuple[str, ...] = ()
+    held: float = 0.15  #: share of the rows that early stopping and the choice of the best model look at
+    test: float = 0.15  #: share of the rows that the result is measured on
+    precision: str = "32"  #: or "bf16"
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise OptionError(f"precision={self.precision!r} came. Known are {', '.join(PRECISIONS)}.")
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Setup:
+        """What `asdict` made of one."""
+        return cls(**said | {"options": Options(**said["options"]), "drop": tuple(said["drop"])})
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    out: Path
+    history: History
+    measures: dict[str, Any] | None  #: of the best model on the rows it was tested on, if there are any
+    model: Model  #: the best one
+
+
+class Interrupted(FourwardError):  # noqa: N818 - nothing is wrong
+    """Someone pressed Ctrl-C, and all is saved."""
+
+    exit_code = 130
+
+
+def start(
+    graph: Dag | FourWard,
+    setup: Setup,
+    out: str | Path,
+    *,
+    direct: bool = False,
+    network: Mapping[str, Any] | None = None,
+    watchers: Sequence[Watcher] = (),
+    **where: Any,
+) -> Result | None:
+    """Train a graph, or a network from the weights it has, in a new folder.
+
+    Args:
+        graph: A Dag, of which a network is made, or a network.
+        setup: What to learn, and how.
+        out: The folder.
+        direct: No linear layers between features and inputs, and between outputs and classes or targets.
+        network: Options of FourWard, for a Dag. Its outputs have no activation if `direct`, else that of the rest.
+        watchers: Called after some steps and after each epoch.
+        where: Devices, for Lightning's Trainer.
+
+    Returns:
+        The result in the first process, None in others.
+    """
+    out = Path(out)
+    if (out / LAST).exists() and _rank() == 0:
+        raise OptionError(f"{out} already holds a run. Go on with it (--resume), or take another folder.")
+    data = _read(setup)
+    learn, _, _ = _parts(data, setup)
+    if isinstance(graph, Dag):
+        last = {"output_activation": "identity"} if direct else {}
+        options: dict[str, Any] = {"init": "kaiming_normal", "seed": setup.options.seed}
+        graph = FourWard(graph, **options | last | dict(network or {}))
+    model = Model(
+        graph,
+        data.features,
+        data.targets,
+        data.classes,
+        Scaling.of(data.x[learn]),
+        Scaling.of(data.y[learn]) if data.classes is None else None,
+        direct=direct,
+        seed=setup.options.seed,
+    )
+    return _train(model, data, setup, out, None, watchers, where)
+
+
+def resume(
+    out: str | Path,
+    *,
+    graph: Dag | FourWard | None = None,
+    data: str | None = None,
+    watchers: Sequence[Watcher] = (),
+    **where: Any,
+) -> Result | None:
+    """Go on with a run in its folder, as if it had never stopped.
+
+    Args:
+        out: The folder; every process must see it.
+        graph: If given, checked to be the one that is trained there.
+        data: Where the data is now, if it has moved.
+        watchers: As in `start`.
+        where: Likewise.
+    """
+    path = Path(out) / LAST
+    model, said, state = checkpoint.load(path)
+    if said is None or state is None:
+        raise FileError(f"{path} holds a model, but not the state of its training, so it can't go on.")
+    with damage_of(path):
+        setup, digest = Setup.from_json(said["setup"]), said["digest"]
+    check_graph(path, model, graph)
+    found = _read(setup, data)
+    if found.digest != digest:
+        raise DataError(f"{data or setup.data} isn't the data that {out} learned from: its values are others.")
+    return _train(model, found, setup, Path(out), state, watchers, where)
+
+
+def check_graph(path: str | Path, model: Model, graph: Dag | FourWard | None) -> None:
+    """Refuse a checkpoint of another graph."""
+    dag = graph.dag if isinstance(graph, FourWard) else graph
+    if dag is not None and dag != model.net.dag:
+        raise FileError(f"{path} is a checkpoint of another graph: {model.net.dag!r}, but {dag!r} came.")
+
+
+def _read(setup: Setup, data: str | None = None) -> Data:
+    return read(data or setup.data, setup.target, task=setup.task, drop=setup.drop)
+
+
+def _parts(data: Data, setup: Setup) -> tuple[Array, Array, Array]:
+    parts = split(data.y, setup.held, setup.test, setup.options.seed)
+    if len(parts[0]) == 0:
+        raise DataError(f"{setup.data} has {len(data.y):,} rows, too few to learn from.")
+    if setup.options.patience is not None and len(parts[1]) == 0:
+        raise OptionError("patience looks at held-out rows, but none are held out: raise the share of them.")
+    return parts
+
+
+def _train(
+    model: Model,
+    data: Data,
+    setup: Setup,
+    out: Path,
+    state: dict[str, Any] | None,
+    watchers: Sequence[Watcher],
+    where: dict[str, Any],
+) -> Result | None:
+    learn, held, test = _parts(data, setup)
+    keeper = Keeper(out, model, {"setup": asdict(setup), "digest": data.digest})
+    samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
+    assert samples is not None
+    loop = Loop(model, data.task, setup.options, samples, held_out, [*watchers, keeper], state)
+    if loop.epoch > 0:
+        keeper.recall()
+    if not loop.finished:
+        _learn(loop, keeper, setup, where)
+    if _rank() > 0:
+        return None
+    best, _, _ = checkpoint.load(out / BEST)
+    measures = measure(best, data.x[test], data.y[test]) if len(test) else None
+    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "test": measures}
+    with replacing(out / "result.json") as temporary:
+        temporary.write_text(json.dumps(said, indent=2) + "\n")
+    return Result(out, loop.history, measures, best)
+
+
+def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
+    try:
+        with _asking(loop):
+            run_loop(loop, precision=PRECISIONS[setup.precision], **where)
+    except Paused:
+        if _rank() > 0:
+            raise SystemExit(Interrupted.exit_code) from None
+        raise Interrupted(
+            f"interrupted in epoch {loop.epoch + 1}, and saved. Go on with: "
+            f"fourward train --out {shlex.quote(str(keeper.out))} --resume"
+        ) from None
+    if _rank() == 0:
+        keeper.keep(loop)
+
+
+def _rank() -> int:
+    """The number of this process; Lightning knows it from the environment."""
+    return int(getattr(rank_zero_only, "rank", 0))
+
+
+def _scaled(model: Model, data: Data, rows: Array) -> tuple[Any, Any]:
+    y = data.y[rows] if model.scale_y is None else model.scale_y.apply(data.y[rows])
+    return as_samples(model.scale_x.apply(data.x[rows]), y, data.task, model.net.weight.dtype)
+
+
+class Keeper(Best):
+    """Keeps the best and the last model in a folder; saving takes at most about a tenth of the time."""
+
+    def __init__(self, out: Path, model: Model, setup: dict[str, Any]) -> None:
+        super().__init__()
+        self.out, self.model, self.setup = out, model, setup
+        self.took, self.kept = 0.0, 0.0
+
+    def recall(self) -> None:
+        """The best weights of an earlier run."""
+        self.weights = checkpoint.load(self.out / BEST)[0].state_dict()
+
+    def after_steps(self, loop: Loop) -> None:
+        """Save where epochs are long."""
+        if time.perf_counter() - self.kept > max(_LONG, 10 * self.took):
+            self.keep(loop)
+
+    def after_epoch(self, loop: Loop) -> None:
+        """Save, if that isn't too soon."""
+        super().after_epoch(loop)
+        if time.perf_counter() - self.kept > 10 * self.took:
+            self.keep(loop)
+
+    def paused(self, loop: Loop) -> None:
+        """Save."""
+        self.keep(loop)
+
+    def keep(self, loop: Loop) -> None:
+        """Write both checkpoints and the history, each whole."""
+        start = time.perf_counter()
+        if self.weights is not None:
+            now = {name: value.clone() for name, value in self.model.state_dict().items()}
+            self.model.load_state_dict(self.weights)
+            checkpoint.save(self.out / BEST, self.model, self.setup)
+            self.model.load_state_dict(now)
+        checkpoint.save(self.out / LAST, self.model, self.setup, loop.state())
+        write_history(loop.history, self.out / "history.csv")
+        self.kept = time.perf_counter()
+        self.took = self.kept - start
+
+
+def write_history(history: History, path: Path) -> None:
+    """A row for each epoch, counted from 1."""
+    rows = history.rows()
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0] if rows else ["epoch"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextmanager
+def _asking(loop: Loop) -> Iterator[None]:
+    """The first Ctrl-C asks the loop to pause; the second is as ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(*_: Any) -> None:
+        loop.asked_to_pause = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,85 @@
+"""Tables as CSV or TSV files, whose first bad cell is named."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fourward.errors import DataError, require, some
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Frame = Any  # a pandas.DataFrame
+
+#: Endings of tables and what stands between two cells; each may be followed by .gz.
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+def load(path: str | Path) -> Frame:
+    """A table whose first line names the columns. Only an empty cell is a missing value; nothing else means one."""
+    path = Path(path)
+    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if ending not in SEPARATORS:
+        raise DataError(
+            f"{path} is no data that fourward knows: digits, breast-cancer, wine, diabetes, or a file that ends in "
+            f"{', '.join(SEPARATORS)} or .npz."
+        )
+    if not path.is_file():
+        raise DataError(f"there is no file {path}.")
+    pandas = require("pandas", "train")
+    options = {"keep_default_na": False, "na_values": [""], "low_memory": False, "index_col": False}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(path, sep=SEPARATORS[ending], **options)
+    except (ValueError, EOFError, OSError, pandas.errors.ParserWarning) as error:
+        raise DataError(f"{path} can't be read as a table: {str(error).strip()}") from None
+    frame.columns = [str(name) for name in frame.columns]
+    if len(frame) == 0:
+        raise DataError(f"{path} has no rows below its first line.")
+    return frame
+
+
+def check_columns(frame: Frame, names: Sequence[str], path: str | Path) -> None:
+    """Say which columns aren't there."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        many = "columns" if len(missing) > 1 else "column"
+        raise DataError(f"{path} has no {many} {some(missing)}. Its columns are {some(frame.columns, 20)}.")
+
+
+def numbers(frame: Frame, names: Sequence[str], path: str | Path) -> Array:
+    """(rows, names) float64; the first cell that holds no finite number is named."""
+    check_columns(frame, names, path)
+    pandas = require("pandas", "train")
+    values = np.empty((len(frame), len(names)))
+    for k, name in enumerate(names):
+        values[:, k] = pandas.to_numeric(frame[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        row, k = bad[0].tolist()
+        raise DataError(
+            f"{_cell(frame, row, names[k], path)}, but a finite number was wanted. Repair the table; or leave the "
+            "row or the column out (--drop)."
+        )
+    return values
+
+
+def target(frame: Frame, name: str, path: str | Path, as_number: bool) -> Array:
+    """(rows,) numbers, true or false, or text; the first empty cell is named."""
+    column = frame[name]
+    missing = np.flatnonzero(column.isna().to_numpy())
+    if len(missing):
+        raise DataError(f"{_cell(frame, int(missing[0]), name, path)}, but every row needs a target.")
+    if as_number:
+        return numbers(frame, [name], path)[:, 0]
+    return np.asarray(column.to_numpy()) if column.dtype.kind in "iufb" else np.array([str(v) for v in column])
+
+
+def _cell(frame: Frame, row: int, name: str, path: str | Path) -> str:
+    value = frame[name].iloc[row]
+    missing = isinstance(value, float) and np.isnan(value)
+    return f"{path}, row {row + 1}, column {name!r} " + ("is empty" if missing else f"holds {str(value)!r}")

@@ -1,0 +1,75 @@
+"""A graph by one word."""
+
+import numpy as np
+import pytest
+
+from fourward import Dag, connectomes, files, generate
+from fourward.errors import FileError, GraphError, OptionError
+from fourward.graph.named import USAGE, find
+
+
+@pytest.mark.parametrize(
+    ("word", "dag"),
+    [
+        ("er:40:0.1:3", generate.erdos_renyi(40, 0.1, seed=3)),
+        ("er:40:0.1", generate.erdos_renyi(40, 0.1, seed=0)),
+        ("ws:30:4:0.2:1", generate.watts_strogatz(30, 4, 0.2, seed=1)),
+        ("ba:30:2:1", generate.barabasi_albert(30, 2, seed=1)),
+        ("mlp:3-4-2", generate.layered_mlp([3, 4, 2])),
+        ("rewired:3-4-2:0.2:5", generate.rewired_mlp([3, 4, 2], 0.2, seed=5)),
+        ("chain:4", generate.chain(4)),
+        ("complete:4", generate.complete(4)),
+    ],
+)
+def test_families(word, dag):
+    assert find(word).dag == dag
+    assert any(usage.startswith(word.split(":")[0]) for usage in USAGE)
+
+
+def test_nervous_systems():
+    for name in connectomes.NAMES:
+        system, got = connectomes.load(name), find(name)
+        assert got.dag == system.dag
+        assert list(got.removed) == system.removed
+        strength = dict(zip(system.edges, system.strength.tolist(), strict=True))
+        labels = got.dag.labels
+        assert got.weight.tolist() == [strength[labels[u], labels[v]] for u, v in got.dag.edges.tolist()]
+
+
+def test_files(tmp_path):
+    path = tmp_path / "x.csv"
+    files.write(generate.chain(4), path, weight=np.arange(3.0))
+    got = find(path, inputs=["0"], outputs=["3", "2"])
+    assert got.dag == Dag.from_edges([(0, 1), (1, 2), (2, 3)], outputs=[3, 2])
+    assert got.weight.tolist() == [0, 1, 2]
+    path.write_text("1,2\n2,x\n")
+    assert find(path, outputs=["x", "2"]).dag.outputs.tolist() == [2, 1]
+    path.write_text("a,b\nb,a\n")
+    assert find(path, remove_feedback=True).removed == (("b", "a"),)
+    assert find(path, orient="random", seed=0, merge=True).merged == 1
+    with pytest.raises(GraphError, match=r"x\.csv: these outputs are no nodes of the graph: '--5'"):
+        find(path, remove_feedback=True, outputs=["--5"])
+
+
+@pytest.mark.parametrize(
+    ("word", "match"),
+    [
+        ("er:40", r"er:N:P\[:SEED\] was wanted"),
+        ("er:40:0.1:2:7", "was wanted"),
+        ("er:forty:0.1", r"invalid literal.*er:N:P"),
+        ("er:40:1.5", "between 0 and 1"),
+        ("er:40:0.1:-1", "seed"),
+        ("mlp:3-x", "mlp:SIZES was wanted"),
+    ],
+)
+def test_families_that_are_wrong(word, match):
+    with pytest.raises(OptionError, match=match):
+        find(word)
+
+
+def test_words_that_mean_nothing(tmp_path):
+    for word in ("er", "zebrafish", str(tmp_path), "missing.csv"):
+        with pytest.raises(FileError, match=r"no file .*er:N:P.*c-elegans"):
+            find(word)
+    with pytest.raises(OptionError, match="isn't read from a file"):
+        find("c-elegans", header=True)

@@ -1,0 +1,147 @@
+"""Networks as files: what comes back, what is refused, and what a crash leaves."""
+
+import json
+import os
+import resource
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import fourward as fw
+from fourward.errors import ActivationError, EngineError, FileError, GraphError
+from fourward.nn import saved
+
+LABELS = ["a", 7, 2.5, True, None, ("x", 3, ("y",)), "default", "é\n"]
+
+
+def odd_dag():
+    edges = [(LABELS[i], LABELS[j]) for i, j in [(0, 3), (1, 3), (0, 2), (3, 4), (2, 4), (4, 5), (2, 5), (1, 6)]]
+    return fw.Dag.from_edges(edges, nodes=LABELS, inputs=[7, "a"], outputs=["default", ("x", 3, ("y",)), 2.5])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_network_comes_back_as_it_was(tmp_path, dtype, bias):
+    activation = {"default": "tanh", None: "sin", ("x", 3, ("y",)): "identity"}
+    net = fw.FourWard(odd_dag(), activation, bias=bias, dropout=0.25, dtype=dtype, seed=3)
+    fw.save(net, tmp_path / "net.safetensors")
+    back = fw.load(tmp_path / "net.safetensors")
+    assert back.dag == net.dag
+    assert [type(label) for label in back.dag.labels] == [type(label) for label in LABELS]
+    assert back.layering.level.tolist() == net.layering.level.tolist()
+    assert (back.dropout, back.seed) == (0.25, net.seed)
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert torch.equal(back(x), net(x)), "dropout too"
+    assert torch.equal(back.eval()(x), net.eval()(x))
+
+
+def test_counted_labels_and_own_layerings(tmp_path):
+    dag = fw.generate.erdos_renyi(60, 0.1, seed=0)
+    dag = fw.Dag.from_edges(dag.edges, nodes=dag.num_nodes)
+    layering = fw.layering.longest_path(dag)
+    net = fw.FourWard(dag, output_activation="identity", layering=layering, seed=0)
+    fw.save(net, tmp_path / "net.safetensors")
+    back = fw.load(str(tmp_path / "net.safetensors"), engine="reference")
+    assert "network.labels" not in saved.read(tmp_path / "net.safetensors")[0]
+    assert back.engine == "reference"
+    assert back.layering.level.tolist() == layering.level.tolist()
+    x = torch.randn(4, dag.num_inputs)
+    torch.testing.assert_close(back(x), net(x))
+
+
+def test_edges_may_stand_in_any_order(tmp_path):
+    net = fw.FourWard(odd_dag(), seed=0)
+    tensors, said = saved.pack(net)
+    turn = torch.randperm(net.dag.num_edges, generator=torch.Generator().manual_seed(0))
+    tensors |= {name: tensors[name][turn] for name in ("network.edges", "network.weight")}
+    saved.write(tmp_path / "net.safetensors", tensors, {"network": said})
+    assert torch.equal(fw.load(tmp_path / "net.safetensors").weight, net.weight)
+
+
+def test_what_a_file_cannot_hold(tmp_path):
+    path = tmp_path / "net.safetensors"
+    with pytest.raises(ActivationError, match=r"neuron 'b' has the activation cos, a callable"):
+        fw.save(fw.FourWard(fw.Dag.from_edges([("a", "b")]), torch.cos), path)
+    with pytest.raises(GraphError, match=r"frozenset"):
+        fw.save(fw.FourWard(fw.Dag.from_edges([("a", frozenset())])), path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda t, s: t.pop("network.edges"),
+        lambda t, s: t.pop("network.weight"),
+        lambda t, s: s.pop("network"),
+        lambda t, s: s["network"].update(activations=[]),
+        lambda t, s: s["network"].update(activations=["tangens"] * 3),
+        lambda t, s: s["network"].update(nodes=3),
+        lambda t, s: s["network"].update(dropout="much"),
+        lambda t, s: t["network.edges"].fill_(99),
+        lambda t, s: t["network.edges"].fill_(-1),
+        lambda t, s: t["network.edges"].copy_(t["network.edges"].flip(1)),
+        lambda t, s: t["network.level"].fill_(0),
+        lambda t, s: t.update({"network.labels": torch.zeros(3, dtype=torch.uint8)}),
+        lambda t, s: t.update({"network.weight": torch.zeros(3)}),
+        lambda t, s: t.update({"network.weight": torch.zeros(8, dtype=torch.int64)}),
+    ],
+)
+def test_damage_is_named_as_such(tmp_path, how):
+    tensors, said = saved.pack(fw.FourWard(odd_dag(), seed=0))
+    said = {"network": said}
+    how(tensors, said)
+    saved.write(tmp_path / "net.safetensors", tensors, said)
+    with pytest.raises(FileError, match=r"net.safetensors is damaged"):
+        fw.load(tmp_path / "net.safetensors")
+
+
+def test_foreign_and_broken_files(tmp_path):
+    path = tmp_path / "net.safetensors"
+    with pytest.raises(FileError, match="there is no file"):
+        fw.load(path)
+    fw.save(fw.FourWard(odd_dag(), seed=0), path)
+    whole = path.read_bytes()
+    with pytest.raises(EngineError, match="warp"):
+        fw.load(path, engine="warp")
+    for length in (0, 5, 100, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FileError, match="cut short"):
+            fw.load(path)
+    torch.save({"weight": torch.zeros(3)}, path)
+    with pytest.raises(FileError, match="no safetensors file"):
+        fw.load(path)
+    save_file({"weight": torch.zeros(3)}, path)
+    with pytest.raises(FileError, match="fourward didn't write it"):
+        fw.load(path)
+    save_file({"weight": torch.zeros(3)}, path, {"fourward": json.dumps({"format": 99, "version": "9.0"})})
+    with pytest.raises(FileError, match=r"written by fourward 9\.0"):
+        fw.load(path)
+    save_file({"weight": torch.zeros(3)}, path, {"fourward": "{"})
+    with pytest.raises(FileError, match="damaged"):
+        fw.load(path)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    path = tmp_path / "net.safetensors"
+    fw.save(fw.FourWard(odd_dag(), seed=0), path)
+    old = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(27)) as caught:
+            fw.save(fw.FourWard(fw.generate.complete(200), seed=0), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_loading_draws_no_global_random_numbers(tmp_path):
+    fw.save(fw.FourWard(odd_dag(), seed=0), tmp_path / "net.safetensors")
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    fw.load(tmp_path / "net.safetensors")
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]
