@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, layering, paper, view
+    from fourward import errors, layering, paper
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
     from fourward.layering.layering import Layering
     from fourward.nn.module import FourWard
     from fourward.nn.saved import load, save
+    from fourward.train.estimators import FourWardClassifier, FourWardRegressor
+    from fourward.view.draw import draw
+    from fourward.view.page import view
 
 _HOMES = {
     "Dag": "fourward.graph.dag",
     "FourWard": "fourward.nn.module",
+    "FourWardClassifier": "fourward.train.estimators",
+    "FourWardRegressor": "fourward.train.estimators",
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering.layering",
     "connectomes": "fourward.graph",
+    "draw": "fourward.view.draw",
     "errors": "fourward",
     "files": "fourward.graph",
     "generate": "fourward.graph",
@@ -40,10 +46,13 @@ _HOMES = {
 __all__ = [
     "Dag",
     "FourWard",
+    "FourWardClassifier",
+    "FourWardRegressor",
     "FourwardError",
     "Layering",
     "__version__",
     "connectomes",
+    "draw",
     "errors",
     "files",
     "generate",

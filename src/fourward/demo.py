@@ -16,7 +16,7 @@ from fourward.errors import require
 from fourward.graph.connectomes import load
 from fourward.nn.module import FourWard
 from fourward.paper import Masked4Ward
-from fourward.view.draw import draw_network
+from fourward.view.draw import draw
 
 BATCH = 64
 
@@ -120,7 +120,8 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
     times = time_methods(net)
     for name, (forward, step) in times.items():
         console.print(f"{name:>20}: forward {1e3 * forward:6.2f} ms, forward and backward {1e3 * step:6.2f} ms")
-    picture = draw_network(net, out / "c-elegans.png", title="C. elegans after learning the digits")
+    picture = out / "c-elegans.png"
+    draw(net, picture, title="C. elegans after learning the digits")
     console.print(f"picture of the layering and the weights: {picture}")
     return Outcome(accuracy, seconds, times, picture)
 

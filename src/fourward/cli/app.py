@@ -12,7 +12,12 @@ from fourward.errors import FourwardError, require
 #: Modules of this room; each has `register(app)`, which adds its commands. Heavy imports stay inside the commands.
 COMMANDS: list[str] = [
     "demo",
+    "train",
+    "evaluate",
+    "predict",
     "study",
+    "draw",
+    "view",
 ]
 
 
@@ -79,3 +84,7 @@ def _say(text: str, code: int, debug: bool) -> int:
         traceback.print_exc()
     print(f"fourward: {text}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,7 +14,7 @@ from fourward.errors import OptionError
 if TYPE_CHECKING:
     from fourward.graph.dag import Dag
     from fourward.nn.module import FourWard
-    from fourward.train.run import Result, Setup
+    from fourward.train.run import Result
 
 
 class Task(StrEnum):
@@ -67,7 +67,7 @@ def train(
     dropout: Annotated[float, typer.Option(help="Share of hidden neurons to drop in a step.")] = 0.0,
     epochs: Annotated[int, typer.Option(help="Most times that all rows are seen.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Rows of a step, over all devices.")] = 64,
-    learning_rate: Annotated[float, typer.Option(help="The highest that the schedule reaches.")] = 3e-3,
+    learning_rate: Annotated[float, typer.Option(help="The highest that the schedule reaches.")] = 1e-2,
     weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 1e-2,
     schedule: Annotated[Schedule, typer.Option(help="Of the learning rate.")] = Schedule.ONE_CYCLE,
     smoothing: Annotated[float, typer.Option(help="Of the labels, in classification.")] = 0.0,
@@ -90,25 +90,80 @@ def train(
 
     Example: `fourward train c-elegans --data digits --epochs 40 --out worm`
     """
+    from fourward.graph.dag import Dag
     from fourward.train import run
-    from fourward.train.loop import Options
+    from fourward.train.options import Options, Setup
     from fourward.train.places import places
 
     where = places(device, devices, num_nodes)
     if resume:
-        _check_unchanged(context)
+        free = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
+        _check_default(
+            context, [name for name in context.params if name not in free], "a resumed run keeps its options"
+        )
         given = None if graph is None else _graph(graph)
         result = _watched(lambda **more: run.resume(out, graph=given, data=data, **where, **more))
     else:
         if graph is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
         options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
-        setup = run.Setup(
+        setup = Setup(
             data, target, None if task is None else task.value, tuple(drop or ()), held, test, precision.value, options
         )
         network = {"activation": activation, "dropout": dropout}
-        result = _watched(
-            lambda **more: run.start(_graph(graph), setup, out, direct=direct, network=network, **where, **more)
-        )
+        made = _graph(graph)
+        if not isinstance(made, Dag):
+            _check_default(context, list(network), f"{graph} is a network that has its own")
+        result = _watched(lambda **more: run.start(made, setup, out, direct=direct, network=network, **where, **more))
     if result is not None:
         _tell(result, as_json)
+
+
+def _graph(word: str) -> Dag | FourWard:
+    if word.endswith(".safetensors"):
+        from fourward.nn.saved import load
+
+        return load(word)
+    from fourward.graph.named import find
+
+    return find(word).dag
+
+
+def _check_default(context: typer.Context, names: list[str], why: str) -> None:
+    """Refuse options that would have no effect."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            raise OptionError(f"--{name.replace('_', '-')} was given, but {why}. Leave it away.")
+
+
+def _watched(work: Any) -> Result | None:
+    """Do some work under a bar, in the first process."""
+    from lightning.pytorch.utilities import rank_zero_only
+    from rich.console import Console
+
+    from fourward.train.watch import Progress
+
+    if getattr(rank_zero_only, "rank", 0) > 0:
+        result: Result | None = work()
+        return result
+    with Progress(Console(stderr=True)) as progress:
+        result = work(watchers=[progress])
+    return result
+
+
+def _tell(result: Result, as_json: bool) -> None:
+    from rich.console import Console
+
+    from fourward.cli.measures import show
+
+    if as_json:
+        print(json.dumps({"out": str(result.out), "epochs": len(result.history.train_loss), "test": result.measures}))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    history = result.history
+    console.print(f"{len(history.train_loss)} epochs in {sum(history.seconds):.1f} s; best: {history.best_epoch + 1}")
+    if result.measures is not None:
+        console.print("on rows it never saw:")
+        show(console, result.measures)
+    console.print(f"model: {result.out / 'best.safetensors'}")

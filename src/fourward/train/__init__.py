@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fourward.train.data import Data, bundled
     from fourward.train.fitting import fit
-    from fourward.train.loop import History
+    from fourward.train.history import History
 
-_HOMES = {"Data": "data", "bundled": "data", "History": "loop", "fit": "fitting"}
+_HOMES = {"Data": "data", "bundled": "data", "History": "history", "fit": "fitting"}
 
 __all__ = ["Data", "History", "bundled", "fit"]
 

@@ -20,9 +20,13 @@ import torch
 from torch import nn
 
 from fourward.errors import FileError
+from fourward.graph.dag import Dag
 from fourward.nn import saved
 from fourward.nn.saved import Said, Tensors
 from fourward.train.model import Model, Scaling
+
+#: In the folder of a run: the model of the lowest held-out loss, and the model as it stands.
+BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 def save(path: str | Path, model: Model, setup: Said | None = None, state: Said | None = None) -> None:
@@ -73,6 +77,12 @@ def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Said | 
         if state is not None:
             state = _together(state, tensors)
         return model.to(net.weight.device).eval(), said.get("setup"), state
+
+
+def check_graph(path: str | Path, model: Model, dag: Dag) -> None:
+    """Refuse a checkpoint of another graph."""
+    if dag != model.net.dag:
+        raise FileError(f"{path} is a checkpoint of another graph: {model.net.dag!r}, but {dag!r} came.")
 
 
 def _fill(module: nn.Module, weights: Tensors) -> None:

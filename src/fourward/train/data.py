@@ -76,7 +76,7 @@ def read(
         features: Columns of a table that are wanted, in this order; default: all but the target.
         classes: What the classes are, if a model already knows; a target that is none of them is refused.
     """
-    if drop and (str(source) in BUNDLED or Path(source).suffix == ".npz"):
+    if drop and not is_table(source):
         raise OptionError(f"columns of a table can be left out, but {source} is none.")
     if str(source) in BUNDLED:
         data = bundled(str(source))
@@ -91,6 +91,11 @@ def read(
     else:
         data = _from_table(source, target, task, drop, features, classes)
     return data if features is None else _matched(data, features, classes, str(source))
+
+
+def is_table(source: str | Path) -> bool:
+    """Whether it is a file with named columns."""
+    return str(source) not in BUNDLED and Path(source).suffix != ".npz"
 
 
 def bundled(name: str) -> Data:
@@ -255,7 +260,7 @@ def _matched(data: Data, features: Sequence[str], classes: Sequence[Any] | None,
     """Data whose features are those that a model knows; arrays have no names and go by their count."""
     _check_width(len(data.features), features, where)
     if (data.classes is None) != (classes is None):
-        raise DataError(f"{where} is a {data.task}, but the model learned another task.")
+        raise DataError(f"{where} is a {data.task}, and that isn't what the model learned.")
     if classes is not None and list(data.classes or ()) != list(classes):
         raise DataError(f"{where} has the classes {some(data.classes or ())}, but the model knows {some(classes)}.")
     return replace(data, features=features)

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 from fourward.errors import DataError, OptionError, require
 from fourward.train.data import Task
+from fourward.train.history import History
+from fourward.train.options import Options, Schedule
 
 require("lightning.pytorch", "train")
 import lightning.pytorch as pl  # noqa: E402 - after the check that it is there
 
-from fourward.train.loop import History, Loop, Options, Samples, Schedule, Watcher  # noqa: E402
+from fourward.train.loop import Loop, Samples, Watcher  # noqa: E402
+from fourward.train.places import places  # noqa: E402
 
 
 def fit(
@@ -30,7 +33,7 @@ def fit(
     held: tuple[Any, Any] | None = None,
     epochs: int = 100,
     batch_size: int = 64,
-    learning_rate: float = 3e-3,
+    learning_rate: float = 1e-2,
     weight_decay: float = 1e-2,
     schedule: Schedule = "one-cycle",
     smoothing: float = 0.0,
@@ -83,7 +86,7 @@ def fit(
         None if held is None else as_samples(*held, task, like.dtype),
         watching,
     )
-    run_loop(loop, **placed(device))
+    run_loop(loop, **places(device))
     if best.weights is not None:
         model.load_state_dict(best.weights)
     model.to(like.device).eval()
@@ -120,22 +123,6 @@ def as_samples(x: Any, y: Any, task: Task, dtype: torch.dtype) -> Samples:
     if y.dim() != 1 or y.is_floating_point() or y.min() < 0:
         raise DataError("the classes must be whole numbers from 0 on, one for each sample.")
     return x, y.long()
-
-
-def placed(device: str) -> dict[str, Any]:
-    """The words for one device that Lightning's Trainer takes."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        where = torch.device(device)
-    except RuntimeError:
-        raise OptionError(f"device={device!r} came. Known are cpu, cuda, cuda:1 and the like, and auto.") from None
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device={device!r} came, but torch finds no card here. Take device='cpu'.")
-    return {
-        "accelerator": "gpu" if where.type == "cuda" else where.type,
-        "devices": 1 if where.index is None or where.type == "cpu" else [where.index],
-    }
 
 
 def run_loop(loop: Loop, **where: Any) -> None:

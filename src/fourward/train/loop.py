@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import asdict
+from typing import Any, Protocol
 
 import lightning.pytorch as pl
 import numpy as np
@@ -16,67 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import lr_scheduler
 
-from fourward.errors import DataError, OptionError, TrainingError
+from fourward.errors import DataError, TrainingError
 from fourward.nn.base import DagModule
 from fourward.train.batches import Batches
 from fourward.train.data import Task
+from fourward.train.history import History
+from fourward.train.options import Options
 
-Schedule = Literal["constant", "cosine", "one-cycle"]
 Samples = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to learn."""
-
-    epochs: int = 100
-    batch_size: int = 64  #: over all devices
-    learning_rate: float = 3e-3  #: the highest that the schedule reaches
-    weight_decay: float = 1e-2
-    schedule: Schedule = "one-cycle"
-    smoothing: float = 0.0  #: of the labels, in classification
-    patience: int | None = None  #: epochs without a lower held-out loss after which to stop
-    seed: int = 0  #: of the order of the samples
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("patience", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if (value is not None or name != "patience") and (type(value) is not int or value < least):
-                raise OptionError(f"{name}={value!r} came, but it must be a whole number of at least {least}.")
-        if not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
-            raise OptionError("the learning rate must be above 0 and the weight decay at least 0.")
-        if not 0 <= self.smoothing < 1:
-            raise OptionError(f"smoothing={self.smoothing!r} came, but it must be at least 0 and under 1.")
-        if self.schedule not in ("constant", "cosine", "one-cycle"):
-            raise OptionError(f"schedule={self.schedule!r} came. Known are constant, cosine and one-cycle.")
-
-
-@dataclass
-class History:
-    """Curves with a value for each epoch; those of held-out samples are empty if there were none."""
-
-    train_loss: list[float] = field(default_factory=list)  #: mean over the epoch, while the weights still moved
-    held_loss: list[float] = field(default_factory=list)
-    held_score: list[float] = field(default_factory=list)  #: accuracy, or R2 in regression
-    learning_rate: list[float] = field(default_factory=list)  #: at the end of the epoch
-    seconds: list[float] = field(default_factory=list)  #: of the epoch
-
-    @property
-    def best_epoch(self) -> int:
-        """The epoch, from 0, of the lowest held-out loss, or without held-out samples the last."""
-        return int(np.argmin(self.held_loss)) if self.held_loss else len(self.train_loss) - 1
-
-    @property
-    def waited(self) -> int:
-        """Epochs since the best."""
-        return len(self.train_loss) - 1 - self.best_epoch
-
-    def rows(self) -> list[dict[str, float]]:
-        """A row for each epoch, counted from 1, as a table would have it."""
-        curves = {name: curve for name, curve in asdict(self).items() if curve}
-        return [
-            {"epoch": k + 1} | {name: curve[k] for name, curve in curves.items()} for k in range(len(self.train_loss))
-        ]
 
 
 class Watcher(Protocol):
@@ -164,6 +111,7 @@ class Loop(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Move the samples to where the model is; processes draw their dropout apart."""
+        self.model.train()
         self.samples = (self.samples[0].to(self.device), self.samples[1].to(self.device))
         if self.held is not None:
             self.held = (self.held[0].to(self.device), self.held[1].to(self.device))
@@ -175,11 +123,11 @@ class Loop(pl.LightningModule):
 
     def training_step(self, batches: list[tuple[Tensor, int]]) -> None:
         """Take a step for each of some batches."""
-        (x, y), model, total, world = self.samples, self.model, self.total, self.trainer.world_size
-        optimiser, schedule = self.optimiser, self.schedule
+        (x, y), model, world = self.samples, self.model, self.trainer.world_size
+        optimiser, schedule, total = self.optimiser, self.schedule, torch.zeros_like(self.total)
         for rows, count in batches:
             # A process sums over its own rows, and DDP takes the mean over the processes.
-            loss = self._losses(model(x[rows]), y[rows])
+            loss = self._loss(model(x[rows]), y[rows], self.options.smoothing)
             total += loss.detach()
             optimiser.zero_grad()
             if world > 1:
@@ -189,6 +137,7 @@ class Loop(pl.LightningModule):
             optimiser.step()
             schedule.step()
         self.step += len(batches)
+        self.total = self.total + self._sum(total)
         if batches and self.step < self.steps:
             self._tell("after_steps")
             self._pause()
@@ -196,7 +145,7 @@ class Loop(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         """Note the epoch, and stop if it is time."""
         rate = self.optimiser.param_groups[0]["lr"]
-        loss = self._sum(self.total).item() / len(self.samples[0])
+        loss = self.total.item() / len(self.samples[0])
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss became {loss} in epoch {self.epoch + 1}. A lower learning rate than "
@@ -251,14 +200,14 @@ class Loop(pl.LightningModule):
         """The networks that draw dropout."""
         return [module for module in self.model.modules() if isinstance(module, DagModule)]
 
-    def _losses(self, out: Tensor, y: Tensor) -> Tensor:
+    def _loss(self, out: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """The sum of the samples' losses."""
         if out.dim() != 2 or out.shape[1] < self.width or (self.task == "regression" and out.shape[1] > self.width):
             wanted = "targets" if self.task == "regression" else "classes"
             raise DataError(f"the model returned shape {tuple(out.shape)}, but there are {self.width:,} {wanted}.")
         if self.task == "regression":
             return functional.mse_loss(out, y, reduction="sum") / y.shape[-1]
-        return functional.cross_entropy(out, y, reduction="sum", label_smoothing=self.options.smoothing)
+        return functional.cross_entropy(out, y, reduction="sum", label_smoothing=smoothing)
 
     @torch.no_grad()
     def _judge(self, x: Tensor, y: Tensor) -> tuple[float, float]:
@@ -271,7 +220,7 @@ class Loop(pl.LightningModule):
                 for rows, _ in chunk:
                     out = self.model(x[rows]).float()
                     right = (out.argmax(-1) == y[rows]).sum() if self.task == "classification" else 0.0
-                    sums += torch.stack((self._losses(out, y[rows]).double(), torch.as_tensor(right).double()))
+                    sums += torch.stack((self._loss(out, y[rows]).double(), torch.as_tensor(right).double()))
         self.model.train()
         loss, right = self._sum(sums).tolist()
         if self.task == "classification":

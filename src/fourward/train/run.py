@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +29,18 @@ from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
 from fourward.nn.saved import damage_of
 from fourward.train import checkpoint
-from fourward.train.data import Array, Data, Task, read, split
+from fourward.train.checkpoint import BEST, LAST
+from fourward.train.data import Array, Data, read, split
 from fourward.train.fitting import Best, as_samples, run_loop
-from fourward.train.loop import History, Loop, Options, Paused, Watcher
+from fourward.train.history import History
+from fourward.train.loop import Loop, Paused, Watcher
 from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
+from fourward.train.options import PRECISIONS, Setup
+from fourward.train.watch import TensorBoard
 
-BEST, LAST = "best.safetensors", "last.safetensors"
-#: What Lightning calls them; in bf16 the weights stay in 32 bits.
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed"}
 #: Seconds within an epoch after which the state is kept all the same.
 _LONG = 60.0
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a run is started; its checkpoints remember."""
-
-    data: str  #: as in `fourward.train.data.read`
-    target: str | None = None
-    task: Task | None = None
-    drop: tuple[str, ...] = ()
-    held: float = 0.15  #: share of the rows that early stopping and the choice of the best model look at
-    test: float = 0.15  #: share of the rows that the result is measured on
-    precision: str = "32"  #: or "bf16"
-    options: Options = field(default_factory=Options)
-
-    def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise OptionError(f"precision={self.precision!r} came. Known are {', '.join(PRECISIONS)}.")
-
-    @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Setup:
-        """What `asdict` made of one."""
-        return cls(**said | {"options": Options(**said["options"]), "drop": tuple(said["drop"])})
 
 
 @dataclass(frozen=True)
@@ -150,18 +128,12 @@ def resume(
         raise FileError(f"{path} holds a model, but not the state of its training, so it can't go on.")
     with damage_of(path):
         setup, digest = Setup.from_json(said["setup"]), said["digest"]
-    check_graph(path, model, graph)
+    if graph is not None:
+        checkpoint.check_graph(path, model, graph if isinstance(graph, Dag) else graph.dag)
     found = _read(setup, data)
     if found.digest != digest:
         raise DataError(f"{data or setup.data} isn't the data that {out} learned from: its values are others.")
     return _train(model, found, setup, Path(out), state, watchers, where)
-
-
-def check_graph(path: str | Path, model: Model, graph: Dag | FourWard | None) -> None:
-    """Refuse a checkpoint of another graph."""
-    dag = graph.dag if isinstance(graph, FourWard) else graph
-    if dag is not None and dag != model.net.dag:
-        raise FileError(f"{path} is a checkpoint of another graph: {model.net.dag!r}, but {dag!r} came.")
 
 
 def _read(setup: Setup, data: str | None = None) -> Data:
@@ -190,9 +162,9 @@ def _train(
     keeper = Keeper(out, model, {"setup": asdict(setup), "digest": data.digest})
     samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
     assert samples is not None
-    loop = Loop(model, data.task, setup.options, samples, held_out, [*watchers, keeper], state)
-    if loop.epoch > 0:
-        keeper.recall()
+    watching = [*watchers, TensorBoard(out / "tensorboard"), keeper]
+    with damage_of(out / LAST):
+        loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
     if not loop.finished:
         _learn(loop, keeper, setup, where)
     if _rank() > 0:
@@ -206,16 +178,18 @@ def _train(
 
 
 def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
+    go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
     try:
         with _asking(loop):
             run_loop(loop, precision=PRECISIONS[setup.precision], **where)
-    except Paused:
+    except (Paused, KeyboardInterrupt) as stop:
         if _rank() > 0:
             raise SystemExit(Interrupted.exit_code) from None
-        raise Interrupted(
-            f"interrupted in epoch {loop.epoch + 1}, and saved. Go on with: "
-            f"fourward train --out {shlex.quote(str(keeper.out))} --resume"
-        ) from None
+        if isinstance(stop, Paused):
+            raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
+        if keeper.saved:
+            raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
+        raise
     if _rank() == 0:
         keeper.keep(loop)
 
@@ -238,9 +212,10 @@ class Keeper(Best):
         self.out, self.model, self.setup = out, model, setup
         self.took, self.kept = 0.0, 0.0
 
-    def recall(self) -> None:
-        """The best weights of an earlier run."""
-        self.weights = checkpoint.load(self.out / BEST)[0].state_dict()
+    @property
+    def saved(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.out / LAST).exists()
 
     def after_steps(self, loop: Loop) -> None:
         """Save where epochs are long."""

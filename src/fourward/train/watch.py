@@ -15,40 +15,45 @@ class Progress:
 
     def __init__(self, console: Any) -> None:
         rich = require("rich.progress", "cli")
-        columns = [rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeRemainingColumn()]
-        self.bar = rich.Progress(*columns, rich.TextColumn("{task.fields[stand]}"), console=console)
-        self.task = self.bar.add_task("learning", total=None, stand="")
+        columns = (rich.BarColumn(20), rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[stand]}"))
+        self.bar = rich.Progress(*columns, console=console)
+        self.task: Any = None
 
     def __enter__(self) -> Progress:
-        self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if self.task is not None:
+            self.bar.stop()
 
     def after_steps(self, loop: Loop) -> None:
-        """Move the bar."""
-        total = loop.options.epochs * loop.steps
-        self.bar.update(self.task, total=total, completed=loop.epoch * loop.steps + loop.step)
+        """Move the bar, and say how it stands."""
+        if self.task is None:
+            self.task = self.bar.add_task("", total=loop.options.epochs * loop.steps, stand="")
+            self.bar.start()
+        self.bar.update(self.task, completed=loop.epoch * loop.steps + loop.step, stand=_stand(loop))
 
     def after_epoch(self, loop: Loop) -> None:
-        """Move the bar, and say how it stands."""
-        history, score = loop.history, "accuracy" if loop.task == "classification" else "R2"
-        words = [f"epoch {loop.epoch}/{loop.options.epochs}", f"loss {history.train_loss[-1]:.4f}"]
-        if history.held_loss:
-            words += [f"held out {history.held_loss[-1]:.4f}", f"{score} {history.held_score[-1]:.4f}"]
-        self.bar.update(self.task, stand=", ".join(words))
+        """The same."""
         self.after_steps(loop)
 
     def paused(self, loop: Loop) -> None:
         """Nothing to do."""
 
 
+def _stand(loop: Loop) -> str:
+    history, score = loop.history, "accuracy" if loop.task == "classification" else "R2"
+    curves = {"loss": history.train_loss, "held out": history.held_loss, score: history.held_score}
+    words = [f"{name} {curve[-1]:.4f}" for name, curve in curves.items() if curve]
+    return ", ".join([f"epoch {loop.epoch}/{loop.options.epochs}", *words])
+
+
 class TensorBoard:
     """Writes each epoch for TensorBoard; a run that goes on replaces what was written after it was saved."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.writer = folder, None
+        self.folder = folder
+        self.writer: Any = None
 
     def after_steps(self, loop: Loop) -> None:
         """Nothing to do."""

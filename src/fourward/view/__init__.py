@@ -1,8 +1,21 @@
-"""Enters: a Dag, a Layering or a network. Leaves: pictures.
+"""Enters: a Dag, a Layering or a network. Leaves: pictures, and the page that `fourward.view(net)` makes.
 
 Never belongs here: training, timing, anything that a picture doesn't show.
 """
 
-from fourward.view.draw import draw_network
+import sys
+from types import ModuleType
+from typing import Any
 
-__all__ = ["draw_network"]
+
+class _Room(ModuleType):
+    """This room can be called: `fourward.view(net)`."""
+
+    def __call__(self, *things: Any, **options: Any) -> Any:
+        """A page to look into a network; see `fourward.view.page.view`."""
+        from fourward.view.page import view
+
+        return view(*things, **options)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -1,111 +1,228 @@
-"""The layered network as a picture: nodes by layer, edges by weight."""
+"""The layered network as a picture: nodes by layer, edges by weight, and how degrees, weights and layers are spread."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fourward._files import replacing
-from fourward.errors import require
+from fourward.errors import OptionError, require
+from fourward.graph.convert import Labels
 from fourward.graph.dag import Dag
 from fourward.layering.layering import Layering
 from fourward.nn.module import FourWard
+from fourward.view.density import draw_density
+from fourward.view.place import FloatArray, bows, place_nodes
+from fourward.view.spread import draw_degrees, draw_weights, draw_widths, whole_numbers
+from fourward.view.subject import KINDS, Subject, describe, kinds, limit_of, subject_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
+    from fourward.view.figure import Picture
+
+__all__ = ["HIDDEN", "MOVABLE", "SINK", "SOURCE", "draw", "draw_layers", "place_nodes"]
+
+Kind = Literal["auto", "lines", "density"]
+
+MOST_EDGES, MOST_NODES = 12_000, 3_000  #: that are drawn one by one unless lines are asked for
 
 #: The paper's colours: sources green, hidden nodes red, sinks violet, nodes that could move white.
 SOURCE, HIDDEN, SINK, MOVABLE = "#2a9d4a", "#d1495b", "#7b3fa0", "#ffffff"
+#: Colour and shape of each of subject.KINDS; the shapes are for whoever can't tell the colours apart.
+LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"))
+
+FONT = 5.5  #: size of a node's name, in points, at least
+LETTER = 0.62  #: width of a letter, in its size
+MARGIN = 1.5  #: beside the first and the last layer, for names, in layers
 
 
-def draw_network(net: FourWard, path: str | Path, *, title: str | None = None) -> Path:
-    """Draw a network's layering and weights into a PNG, SVG or PDF file, by its ending."""
-    require("matplotlib", "plot")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def draw(
+    net_or_dag: FourWard | Dag,
+    path: str | Path | None = None,
+    *,
+    title: str | None = None,
+    layering: Layering | None = None,
+    weight: Any = None,
+    kind: Kind = "auto",
+) -> Picture:
+    """Draw a network or a graph: its layers, its weights, and how degrees and layers are spread.
 
-    figure = Figure(figsize=(15, 8), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(2, 2, width_ratios=[4, 1])
-    weight = net.weight.detach().double().cpu().numpy()
-    draw_layers(figure.add_subplot(grid[:, 0]), net.dag, net.layering, weight)
-    _draw_weights(figure.add_subplot(grid[0, 1]), weight)
-    _draw_widths(figure.add_subplot(grid[1, 1]), net.layering)
-    figure.suptitle(title or repr(net.dag))
-    with replacing(Path(path)) as temporary:
-        figure.savefig(temporary, dpi=130)
-    return Path(path)
+    Args:
+        net_or_dag: A network, whose weights colour the edges, or a Dag.
+        path: A PNG, SVG or PDF file to write, by its ending.
+        title: Default: what the graph is made of.
+        layering: To draw by; default: the network's own, or the paper's longest path with sources pushed.
+        weight: (E,) numbers of a Dag's edges, such as the strengths of synapses; a network has its own.
+        kind: "lines" for nodes and edges, "density" for the number of edges from layer to layer, "auto" for
+            lines where a graph is small enough for them.
 
+    Returns:
+        A matplotlib figure; a notebook shows it, and its `save(path)` writes it.
 
-def place_nodes(dag: Dag, layering: Layering, sweeps: int = 12) -> FloatArray:
-    """(N,) heights between 0 and 1: nodes spread evenly over their layer, in an order with few crossings.
-
-    Each sweep orders every layer by the mean height of the nodes' neighbours.
+    >>> from fourward import generate
+    >>> draw(generate.chain(3)).get_suptitle()
+    '3 nodes, 2 edges, 1 input, 1 output'
     """
-    size = np.bincount(layering.level, minlength=layering.height)
-    start = np.concatenate(([0], np.cumsum(size)[:-1]))
-    height = np.full(dag.num_nodes, 0.5)
-    degree = np.maximum(dag.in_degree + dag.out_degree, 1)
-    for sweep in range(sweeps + 1):
-        pull = np.zeros(dag.num_nodes)
-        np.add.at(pull, dag.source, height[dag.target])
-        np.add.at(pull, dag.target, height[dag.source])
-        wanted = (
-            np.where(dag.in_degree + dag.out_degree > 0, pull / degree, height) if sweep else np.arange(dag.num_nodes)
-        )
-        order = np.lexsort((wanted, layering.level))
-        rank = np.empty(dag.num_nodes)
-        rank[order] = np.arange(dag.num_nodes) - start[layering.level[order]]
-        height = (rank + 0.5) / size[layering.level]
-    return height
+    if kind not in ("auto", "lines", "density"):
+        raise OptionError(f"kind={kind!r} came, but a picture is drawn by 'lines', 'density' or 'auto'.")
+    subject = subject_of(net_or_dag, layering, weight)
+    require("matplotlib", "plot")
+    from fourward.view.figure import check_ending
+
+    if path is not None:
+        check_ending(path)  # before the work
+    if kind == "auto":
+        few = subject.dag.num_edges <= MOST_EDGES and subject.dag.num_nodes <= MOST_NODES
+        kind = "lines" if few else "density"
+    picture = _compose(subject, kind)
+    picture.suptitle(title or describe(subject.dag), parse_math=False)
+    if path is not None:
+        picture.save(path)
+    return picture
+
+
+def _compose(subject: Subject, kind: Kind) -> Picture:
+    from fourward.view.figure import Picture
+
+    dag, layering, weight = subject.dag, subject.layering, subject.weight
+    width, height = _inches(dag, layering) if kind == "lines" else (9.0, 7.5)
+    picture = Picture(width + 3.6, height)
+    rows = 2 if weight is None else 3
+    grid = picture.add_gridspec(rows, 2, width_ratios=[width, 3.6])
+    main = picture.add_subplot(grid[:, 0])
+    draw_degrees(picture.add_subplot(grid[0, 1]), dag)
+    draw_widths(picture.add_subplot(grid[1, 1]), layering)
+    if weight is not None:
+        draw_weights(picture.add_subplot(grid[2, 1]), weight)
+    if kind == "lines":
+        named = draw_layers(main, dag, layering, weight, names=True)
+        shown = f"Shown: every node and every edge, and the names of {named:,} of {dag.num_nodes:,} nodes."
+    else:
+        shown = draw_density(main, layering)
+    picture.supxlabel(shown, fontsize=8)
+    return picture
+
+
+def _inches(dag: Dag, layering: Layering) -> tuple[float, float]:
+    """Width and height that leave room for most names, within what a screen can show."""
+    across = (layering.height + 1) * 1.15 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
+    up = np.bincount(layering.level).max() * 0.22
+    return float(np.clip(across, 9, 24)), float(np.clip(up, 7, 14))
 
 
 def draw_layers(
-    axes: Axes, dag: Dag, layering: Layering, weight: FloatArray | None = None, *, movable: bool = True
-) -> None:
+    axes: Axes,
+    dag: Dag,
+    layering: Layering,
+    weight: FloatArray | None = None,
+    *,
+    names: bool = False,
+    movable: bool = True,
+) -> int:
     """Nodes by layer in the paper's colours, edges by weight where there are weights, else grey.
 
-    Without `movable`, hidden nodes are red whether they could move or not.
+    Args:
+        axes: To draw into.
+        dag: The graph.
+        layering: Its layering.
+        weight: (E,) of the edges.
+        names: Whether to write the nodes' labels, where there is room for them.
+        movable: Whether hidden nodes that could move are white; else all are red.
+
+    Returns:
+        How many names were written.
     """
-    from matplotlib.collections import LineCollection
+    height = place_nodes(dag, layering)
+    spot = np.column_stack((layering.level.astype(np.float64), height))
+    top = _draw_edges(axes, dag, spot, bows(dag, layering, height), weight)
+    axes.set(xlabel="layer", yticks=[], xlim=(-MARGIN, layering.height - 1 + MARGIN), ylim=(-top, 1 + top))
+    room = _room(axes, layering)
+    radius = np.clip(np.minimum(0.24 * room[:, 0], 0.4 * room[:, 1]), 1.2, 4.5)[layering.level]
+    kind = kinds(layering, movable)
+    for code, (name, (colour, marker)) in enumerate(zip(KINDS, LOOKS, strict=True)):
+        x, y = spot[kind == code].T
+        size = (2 * radius[kind == code]) ** 2
+        label = f"{name} ({len(x):,})" if len(x) else None
+        look: dict[str, Any] = {"c": colour, "marker": marker, "edgecolors": "#222222", "linewidths": 0.7}
+        axes.scatter(x, y, s=size, zorder=3, label=label, **look)
+    whole_numbers(axes.xaxis)
+    ticks = axes.get_xticks()
+    axes.set_xticks(ticks[(ticks >= 0) & (ticks < layering.height)])
+    axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.legend(loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 1.0))
+    return _write_names(axes, layering, spot, room, radius) if names else 0
 
-    spot = np.column_stack((layering.level, place_nodes(dag, layering)))
+
+def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight: FloatArray | None) -> float:
+    """Draw the edges; returns how far they, or nodes, reach beyond the heights 0 and 1."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path as Curve
+
+    from fourward.view.figure import SIGNS
+
+    first = np.arange(dag.num_edges) if weight is None else np.argsort(np.abs(weight))  # strong edges on top
+    begin, end = spot[dag.source[first]], spot[dag.target[first]]
+    middle = (begin + end) / 2
+    beyond = max(0.04, float((np.abs(middle[:, 1] + bow[first] - 0.5) - 0.48).max(initial=0.0)))
+    middle[:, 1] += 2 * bow[first]  # a quadratic curve goes half as far as the point that pulls it
+    codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
+    curves = [Curve(points, codes) for points in np.stack((begin, middle, end), 1)]
+    opacity = float(np.clip(1500 / max(dag.num_edges, 1), 0.12, 0.75))
+    look: dict[str, Any] = {"facecolors": "none", "alpha": opacity, "zorder": 1, "in_layout": False}
     if weight is None:
-        axes.add_collection(LineCollection(list(spot[dag.edges]), colors="#555555", linewidths=0.6, alpha=0.6))
-    else:
-        limit = max(np.quantile(np.abs(weight), 0.98), 1e-12) if len(weight) else 1.0
-        by_size = np.argsort(np.abs(weight))  # strong edges on top
-        lines = LineCollection(
-            list(spot[dag.edges[by_size]]), array=weight[by_size], cmap="PuOr_r", clim=(-limit, limit), linewidths=0.6,
-            alpha=0.6,
+        axes.add_collection(PathCollection(curves, edgecolors="#555555", linewidths=0.6, **look), autolim=False)
+        return beyond
+    limit = limit_of(weight)
+    ordered = np.clip(np.nan_to_num(weight[first]), -limit, limit)
+    widths = 0.3 + 1.1 * np.abs(ordered) / limit
+    lines = PathCollection(curves, linewidths=widths, array=ordered, cmap=SIGNS, clim=(-limit, limit), **look)
+    axes.add_collection(lines, autolim=False)
+    bar = axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
+    bar.solids.set_alpha(1)  # type: ignore[union-attr]
+    low, high = ordered.min(initial=0.0), ordered.max(initial=0.0)
+    if low < high:
+        bar.ax.set_ylim(-limit if low < 0 else 0, limit if high > 0 else 0)
+    return beyond
+
+
+def _room(axes: Axes, layering: Layering) -> FloatArray:
+    """(H, 2) how many points a node of each layer has to itself, across and up."""
+    figure = axes.get_figure(root=True)
+    engine = None if figure is None else figure.get_layout_engine()
+    if figure is not None and engine is not None:
+        engine.execute(figure)
+    inches = axes.get_window_extent().transformed(axes.figure.dpi_scale_trans.inverted())
+    size = np.bincount(layering.level, minlength=layering.height)
+    across = np.full(layering.height, 72 * inches.width / (layering.height - 1 + 2 * MARGIN))
+    return np.column_stack((across, 72 * inches.height / 1.08 / np.maximum(size, 1)))
+
+
+def _write_names(axes: Axes, layering: Layering, spot: FloatArray, room: FloatArray, radius: FloatArray) -> int:
+    """Write the names of the layers that have room for them, long ones cut short; returns how many.
+
+    A name stands above its node; in the first layer before it, in the last one behind it.
+    """
+    labels, last = layering.dag.labels, layering.height - 1
+    font = float(np.clip(0.3 * room[:, 1].min(), FONT, 8.5))
+    font = float(np.clip(room[0, 0] / LETTER / _usual_length(labels), FONT, font))
+    letters = int(room[0, 0] / (LETTER * font))
+    outer = np.isin(np.arange(layering.height), (0, last))
+    needed = np.where(outer[layering.level], 1.1 * font, 2 * radius + 1.3 * font)
+    nodes = np.flatnonzero((room[layering.level, 1] >= needed) & (letters >= 3))
+    places = {0: (-1.5, 0, "right", "center"), last: (1.5, 0, "left", "center")}
+    for node in nodes.tolist():
+        name = str(labels[node])
+        name = name if len(name) <= letters else name[: letters - 1] + "…"
+        right, up, across, along = places.get(int(layering.level[node]), (0, 1, "center", "bottom"))
+        away = (radius[node] + 0.5) * np.array((right, up))
+        axes.annotate(
+            name, spot[node], away, textcoords="offset points", ha=across, va=along, fontsize=font, zorder=4,
+            parse_math=False, bbox={"fc": "white", "alpha": 0.7, "lw": 0, "pad": 0.2}, in_layout=False,
         )  # fmt: skip
-        axes.add_collection(lines)
-        axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
-    source, sink = dag.in_degree == 0, dag.out_degree == 0
-    could_move = (layering.slack > 0) & movable
-    kinds = {
-        "source": (source, SOURCE),
-        "hidden": (~source & ~sink & ~could_move, HIDDEN),
-        "hidden, could move": (could_move, MOVABLE),
-        "sink": (sink & ~source, SINK),
-    }
-    for name, (chosen, colour) in kinds.items():
-        label = f"{name} ({np.count_nonzero(chosen):,})"
-        x, y = spot[chosen].T
-        axes.scatter(x, y, s=26, c=colour, edgecolors="#333333", linewidths=0.6, zorder=3, label=label)
-    axes.set(xlabel="layer", yticks=[], xlim=(-1, layering.height), ylim=(-0.03, 1.03))
-    axes.legend(loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 1.06))
+    return len(nodes)
 
 
-def _draw_weights(axes: Axes, weight: FloatArray) -> None:
-    axes.hist(weight, bins=60, color="#555555")
-    axes.set(title="weights", xlabel="weight", ylabel="edges")
-
-
-def _draw_widths(axes: Axes, layering: Layering) -> None:
-    axes.bar(np.arange(layering.height), np.bincount(layering.level, minlength=layering.height), 1.0, color="#555555")
-    axes.set(title="nodes per layer", xlabel="layer", ylabel="nodes")
+def _usual_length(labels: Labels) -> float:
+    return float(max(np.quantile([len(str(label)) for label in labels], 0.9), 1))

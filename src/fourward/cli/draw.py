@@ -1,0 +1,47 @@
+"""`fourward draw`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Kind(StrEnum):
+    """How to draw."""
+
+    AUTO = "auto"
+    LINES = "lines"
+    DENSITY = "density"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(draw)
+
+
+def draw(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            help="A graph file, a family such as er:64:0.2:0, c-elegans, a saved network, or a run's folder."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The picture to write: .png, .svg or .pdf.")] = Path("picture.png"),
+    kind: Annotated[
+        Kind, typer.Option(help="lines for nodes and edges, density for counts from layer to layer.")
+    ] = Kind.AUTO,
+    title: Annotated[str | None, typer.Option(help="Default: the name of the graph and what it is made of.")] = None,
+) -> None:
+    """Draw a network or a graph by layers, with its weights, degrees and widths beside it.
+
+    Example: `fourward draw c-elegans --out worm.svg`
+    """
+    from fourward.cli.shown import open_shown
+    from fourward.view.draw import draw as draw_picture
+
+    shown = open_shown(graph, title)
+    draw_picture(shown.thing, out, title=shown.title, weight=shown.weight, kind=kind.value)
+    print(out)

@@ -1,0 +1,65 @@
+"""What `fourward draw` and `fourward view` show: a word becomes a network, or a graph with its numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from fourward.errors import InputError
+from fourward.graph.dag import Dag
+from fourward.graph.named import find
+from fourward.nn import saved
+from fourward.nn.module import FourWard
+from fourward.train import checkpoint
+from fourward.train.data import read_features
+from fourward.view.subject import describe
+
+
+class Shown(NamedTuple):
+    """A network or a graph, and numbers of the graph's edges."""
+
+    thing: FourWard | Dag
+    weight: Any
+    title: str
+
+
+def open_shown(word: str, title: str | None) -> Shown:
+    """The network of a checkpoint or of a run's best one, or the graph that a word stands for."""
+    path = _checkpoint(word)
+    if path is None:
+        found = find(word)
+        return Shown(found.dag, found.weight, title or f"{word}: {describe(found.dag)}")
+    net = saved.load(path)
+    return Shown(net, None, title or f"{word}: {describe(net.dag)}")
+
+
+def read_samples(word: str, table: str) -> Any:
+    """(S, num_inputs) the rows of a table as the inputs of a network see them, through the adaptors of its model.
+
+    A network without a model takes the columns that are named as its inputs.
+    """
+    path = _checkpoint(word)
+    if path is None:
+        raise InputError(f"samples came, but {word} is a graph, which has no weights. Give a saved network.")
+    if "model" in saved.read(path)[1]:
+        model, _, _ = checkpoint.load(path)
+        scaled = model.scale_x.apply(read_features(table, model.features))
+        with torch.no_grad():
+            return model.enter(torch.as_tensor(scaled).to(model.net.weight))
+    dag = saved.load(path).dag
+    return read_features(table, [str(dag.labels[v]) for v in dag.inputs.tolist()])
+
+
+def label_of(shown: Shown, text: str) -> Any:
+    """The label that is written like this."""
+    dag = shown.thing if isinstance(shown.thing, Dag) else shown.thing.dag
+    return next((label for label in dag.labels if str(label) == text), text)
+
+
+def _checkpoint(word: str) -> Path | None:
+    path = Path(word)
+    if path.is_dir():
+        return path / checkpoint.BEST
+    return path if path.suffix == ".safetensors" else None

@@ -1,0 +1,35 @@
+"""The learning curves of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class History:
+    """Curves with a value for each epoch; those of held-out samples are empty if there were none."""
+
+    train_loss: list[float] = field(default_factory=list)  #: mean over the epoch, while the weights still moved
+    held_loss: list[float] = field(default_factory=list)
+    held_score: list[float] = field(default_factory=list)  #: accuracy, or R2 in regression
+    learning_rate: list[float] = field(default_factory=list)  #: at the end of the epoch
+    seconds: list[float] = field(default_factory=list)  #: of the epoch
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch, from 0, of the lowest held-out loss, or without held-out samples the last."""
+        return int(np.argmin(self.held_loss)) if self.held_loss else len(self.train_loss) - 1
+
+    @property
+    def waited(self) -> int:
+        """Epochs since the best."""
+        return len(self.train_loss) - 1 - self.best_epoch
+
+    def rows(self) -> list[dict[str, float]]:
+        """A row for each epoch, counted from 1, as a table would have it."""
+        curves = {name: curve for name, curve in asdict(self).items() if curve}
+        return [
+            {"epoch": k + 1} | {name: curve[k] for name, curve in curves.items()} for k in range(len(self.train_loss))
+        ]

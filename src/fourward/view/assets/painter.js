@@ -1,0 +1,373 @@
+"use strict";
+
+const MARGIN = { left: 46, right: 46, top: 26, bottom: 40 };
+const OVERSCAN = 0.15; // of the view's size, drawn beyond each side, so that panning finds something there
+const LIGHT = 1500; // nodes and edges that are drawn anew in each frame; more are moved as an image until all is still
+const BINS = 9; // shades of weight, an odd number
+const BUNDLE = 20; // edges in one stroke: where strokes overlap the ink gets darker, within one it doesn't
+const SLICE = 2000; // edges that are painted in one frame
+const MOST_LABELS = 500;
+const COLOURS = [
+  "paper", "ink", "quiet", "source", "hidden", "movable", "sink", "outline", "edge", "band", "lit", "mark",
+  "below-2", "below-1", "zero", "above-1", "above-2",
+];
+
+/** Draws a graph on two canvases: edges below, nodes and everything that is lit above. */
+class Painter {
+  /**
+   * @param {HTMLElement} view what is seen
+   * @param {HTMLElement} stage holds the canvases; moved as a whole while a large graph is panned
+   * @param {Graph} graph
+   */
+  constructor(view, stage, graph) {
+    Object.assign(this, { view, stage, graph });
+    this.edges = stage.querySelector("#edges");
+    this.nodes = stage.querySelector("#nodes");
+    this.at = d3.zoomIdentity; // where the user is
+    this.drawn = d3.zoomIdentity; // where the canvases were drawn
+    this.heavy = graph.numNodes + graph.numEdges > LIGHT;
+  }
+
+  /** Read the theme's colours. */
+  readColours() {
+    const style = getComputedStyle(document.documentElement);
+    this.colour = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    const stops = ["below-2", "below-1", "zero", "above-1", "above-2"].map((name) => this.colour[name]);
+    this.signs = d3.piecewise(d3.interpolateRgb, stops);
+    this.kindColours = ["source", "hidden", "movable", "sink"].map((name) => this.colour[name]);
+  }
+
+  /** Fit the canvases to the view. */
+  resize() {
+    this.width = Math.max(this.view.clientWidth, 50);
+    this.height = Math.max(this.view.clientHeight, 50);
+    this.ratio = Math.min(window.devicePixelRatio || 1, 2);
+    for (const canvas of [this.edges, this.nodes]) {
+      const [wide, high] = [this.width * (1 + 2 * OVERSCAN), this.height * (1 + 2 * OVERSCAN)];
+      canvas.width = Math.round(wide * this.ratio);
+      canvas.height = Math.round(high * this.ratio);
+      canvas.style.width = `${wide}px`;
+      canvas.style.height = `${high}px`;
+      canvas.style.left = `${-this.width * OVERSCAN}px`;
+      canvas.style.top = `${-this.height * OVERSCAN}px`;
+    }
+  }
+
+  /** Take new places for nodes, from 0 to 1, and new bows; `layers` is how many columns there are. */
+  place(layout, layers) {
+    const wide = Math.max(this.width - MARGIN.left - MARGIN.right, 10);
+    const high = Math.max(this.height - MARGIN.top - MARGIN.bottom, 10);
+    this.x = layout.x.map((x) => MARGIN.left + x * wide);
+    this.y = layout.y.map((y) => MARGIN.top + y * high);
+    this.bow = layout.bow.map((bow) => 2 * bow * high);
+    const widest = this.graph.numNodes / layers;
+    this.radius = Math.min(Math.max(0.26 * Math.min(wide / layers, high / widest), 2), 8);
+    this.tree = null;
+  }
+
+  /** The node under a point of the view, or -1. */
+  nodeAt(px, py) {
+    this.tree ??= d3.quadtree(Array.from(this.x.keys()), (v) => this.x[v], (v) => this.y[v]);
+    const [x, y] = this.at.invert([px, py]);
+    return this.tree.find(x, y, (this.size() + 5) / this.at.k) ?? -1;
+  }
+
+  /** Where a node is in the view. */
+  spot(node) {
+    return this.at.apply([this.x[node], this.y[node]]);
+  }
+
+  /** The radius of a node in the view. */
+  size() {
+    return Math.min(Math.max(this.radius * this.drawn.k ** 0.6, 1.6), 13);
+  }
+
+  /** Follow the user: a light graph is drawn anew, a heavy one moved as an image until `settle`. */
+  follow(transform, state) {
+    this.at = transform;
+    if (!this.heavy) return this.settle(state);
+    cancelAnimationFrame(this.later);
+    const k = transform.k / this.drawn.k;
+    const [x, y] = [transform.x - k * this.drawn.x, transform.y - k * this.drawn.y];
+    this.stage.style.transform = `translate(${x}px, ${y}px) scale(${k})`;
+  }
+
+  /** Draw all of it where the user is. */
+  settle(state) {
+    this.drawn = this.at;
+    this.stage.style.transform = "";
+    this.paintEdges(state);
+    this.paintNodes(state);
+  }
+
+  begin(canvas) {
+    const pen = canvas.getContext("2d");
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    this.onScreen(pen);
+    return pen;
+  }
+
+  /** Draw in pixels of the view from here on. */
+  onScreen(pen) {
+    const [left, top] = [this.width * OVERSCAN * this.ratio, this.height * OVERSCAN * this.ratio];
+    pen.setTransform(this.ratio, 0, 0, this.ratio, left, top);
+  }
+
+  trace(path, e) {
+    const [u, v] = [this.graph.source[e], this.graph.target[e]];
+    path.moveTo(this.x[u], this.y[u]);
+    if (this.bow[e] === 0) return path.lineTo(this.x[v], this.y[v]);
+    const [x, y] = [(this.x[u] + this.x[v]) / 2, (this.y[u] + this.y[v]) / 2];
+    path.quadraticCurveTo(x, y + this.bow[e], this.x[v], this.y[v]);
+  }
+
+  /** Every edge that is kept and seen, in a few shades, the strong ones last. */
+  paintEdges(state) {
+    const half = (BINS - 1) / 2;
+    const shades = Array.from({ length: BINS }, () => []);
+    const seen = this.seenBox();
+    for (let e = 0; e < this.graph.numEdges; e++) {
+      if (state.kept[e] && this.touches(seen, e)) shades[this.bin(e)].push(e);
+    }
+    const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
+    this.bundles = order.flatMap((bin) => bundles(shades[bin]).map((edges) => ({ bin, edges })));
+    this.opacity = Math.min(Math.max(1500 / Math.max(state.count, 1), 0.15), 0.8);
+    cancelAnimationFrame(this.later);
+    this.begin(this.edges);
+    this.paintSlice();
+  }
+
+  /** Some of the edges that wait to be painted; the rest follows frame by frame, so that nobody waits for them. */
+  paintSlice() {
+    const pen = this.edges.getContext("2d");
+    const half = (BINS - 1) / 2;
+    pen.save();
+    pen.globalAlpha = this.opacity;
+    this.toGraph(pen);
+    for (const { bin, edges } of this.bundles.splice(0, SLICE / BUNDLE)) {
+      pen.strokeStyle = this.graph.weight ? this.signs(bin / (BINS - 1)) : this.colour.edge;
+      pen.lineWidth = (this.graph.weight ? 0.5 + (1.3 * Math.abs(bin - half)) / half : 0.7) / this.drawn.k;
+      const path = new Path2D();
+      for (const e of edges) this.trace(path, e);
+      pen.stroke(path);
+    }
+    pen.restore();
+    if (this.bundles.length) this.later = requestAnimationFrame(() => this.paintSlice());
+  }
+
+  /** The part of the drawing that is on the canvases: left, top, right, bottom. */
+  seenBox() {
+    const [wide, high] = [this.width * OVERSCAN, this.height * OVERSCAN];
+    return [...this.drawn.invert([-wide, -high]), ...this.drawn.invert([this.width + wide, this.height + high])];
+  }
+
+  /** Whether an edge may come into a box; edges lead from left to right. */
+  touches([left, top, right, bottom], e) {
+    const [u, v, bend] = [this.graph.source[e], this.graph.target[e], this.bow[e] / 2];
+    const [low, high] = this.y[u] < this.y[v] ? [this.y[u], this.y[v]] : [this.y[v], this.y[u]];
+    const beside = this.x[v] < left || this.x[u] > right;
+    return !beside && high + Math.max(bend, 0) >= top && low + Math.min(bend, 0) <= bottom;
+  }
+
+  toGraph(pen) {
+    pen.translate(this.drawn.x, this.drawn.y);
+    pen.scale(this.drawn.k, this.drawn.k);
+  }
+
+  /** The shade of an edge, from the most negative to the most positive weight. */
+  bin(e) {
+    const half = (BINS - 1) / 2;
+    if (!this.graph.weight) return half;
+    return half + Math.round(half * this.share(this.graph.weight[e], this.graph.weightLimit));
+  }
+
+  /** A value as a share of its limit, from -1 to 1; 0 for what isn't a number. */
+  share(value, limit) {
+    return Number.isNaN(value) ? 0 : Math.min(Math.max(value / limit, -1), 1);
+  }
+
+  paintNodes(state) {
+    const pen = this.begin(this.nodes);
+    const { graph } = this;
+    this.edges.classList.toggle("dim", state.selected >= 0 || state.step >= 0);
+    if (state.step >= 0) this.paintStep(pen, state);
+    if (state.selected >= 0) this.paintLit(pen, state);
+    this.paintLayers(pen, state);
+    const radius = this.size();
+    for (let v = 0; v < graph.numNodes; v++) {
+      const [x, y] = this.onCanvas(v);
+      if (!this.inside(x, y)) continue;
+      pen.globalAlpha = this.isDim(v, state) ? 0.3 : 1;
+      pen.fillStyle = this.fill(v, state);
+      pen.strokeStyle = this.colour.outline;
+      pen.lineWidth = Math.min(1, radius / 4);
+      outline(pen, state.kind[v], x, y, radius);
+      pen.fill();
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    if (state.matches) state.matches.forEach((v) => this.ring(pen, v, radius + 3, 2, this.colour.mark));
+    if (state.selected >= 0) this.ring(pen, state.selected, radius + 3, 3, this.colour.ink);
+    if (state.current >= 0) this.ring(pen, state.current, radius + 5, 2, this.colour.mark);
+    this.paintLabels(pen, state, radius);
+  }
+
+  onCanvas(v) {
+    return this.drawn.apply([this.x[v], this.y[v]]);
+  }
+
+  inside(x, y) {
+    const [wide, high] = [this.width * OVERSCAN, this.height * OVERSCAN];
+    return x > -wide && x < this.width + wide && y > -high && y < this.height + high;
+  }
+
+  /** Whether a node stands back: not related to the chosen one, or not computed yet. */
+  isDim(v, state) {
+    if (state.selected >= 0 && !state.ancestors[v] && !state.descendants[v]) return true;
+    return state.step >= 0 && state.column[v] > state.step;
+  }
+
+  /** By kind; in a forward pass by activation, and blank where nothing has been computed yet. */
+  fill(v, state) {
+    if (state.step < 0) return this.kindColours[state.kind[v]];
+    if (state.column[v] > state.step) return this.colour.paper;
+    const { activation } = this.graph.samples[state.sample] ?? {};
+    if (!activation) return this.colour.sink;
+    return this.signs((this.share(activation[v], this.graph.activationLimit) + 1) / 2);
+  }
+
+  ring(pen, v, radius, width, colour) {
+    const [x, y] = this.onCanvas(v);
+    pen.beginPath();
+    pen.arc(x, y, radius, 0, 2 * Math.PI);
+    pen.lineWidth = width;
+    pen.strokeStyle = colour;
+    pen.stroke();
+  }
+
+  /** The step of the forward pass, as the paper overlays it: the layer, the edges into it, where they come from. */
+  paintStep(pen, state) {
+    const { graph } = this;
+    const path = new Path2D();
+    let x = 0;
+    let left = Infinity;
+    for (let v = 0; v < graph.numNodes; v++) {
+      if (state.column[v] !== state.step) continue;
+      x = this.x[v];
+      for (const e of graph.edgesAt(v, true)) {
+        if (!state.kept[e]) continue;
+        this.trace(path, e);
+        left = Math.min(left, this.x[graph.source[e]]);
+      }
+    }
+    const [from, to] = [Math.min(left, x), x].map((value) => this.drawn.applyX(value));
+    const pad = this.size() + 4;
+    pen.fillStyle = this.colour.band;
+    pen.fillRect(from - pad, -this.height, to - from + 2 * pad, 3 * this.height);
+    pen.fillRect(to - pad, -this.height, 2 * pad, 3 * this.height);
+    this.stroke(pen, path, 1.2, 0.85);
+  }
+
+  stroke(pen, path, width, opacity) {
+    pen.save();
+    this.toGraph(pen);
+    pen.globalAlpha = opacity;
+    pen.strokeStyle = this.colour.lit;
+    pen.lineWidth = width / this.drawn.k;
+    pen.stroke(path);
+    pen.restore();
+  }
+
+  /** The edges among the ancestors and among the descendants of the chosen node, its own ones strongest. */
+  paintLit(pen, state) {
+    const [near, far] = [new Path2D(), new Path2D()];
+    const { source, target, numEdges } = this.graph;
+    for (let e = 0; e < numEdges; e++) {
+      const [u, v] = [source[e], target[e]];
+      const lit = (state.ancestors[u] && state.ancestors[v]) || (state.descendants[u] && state.descendants[v]);
+      if (lit && state.kept[e]) this.trace(u === state.selected || v === state.selected ? near : far, e);
+    }
+    this.stroke(pen, far, 0.6, 0.45);
+    this.stroke(pen, near, 2, 1);
+  }
+
+  /** The numbers of the layers along the bottom, as many as fit. */
+  paintLayers(pen, state) {
+    const count = state.layers.length;
+    const wide = (this.width - MARGIN.left - MARGIN.right) * this.drawn.k;
+    const every = Math.max(1, Math.ceil((34 * Math.max(count - 1, 1)) / wide));
+    pen.fillStyle = this.colour.quiet;
+    pen.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+    pen.textAlign = "center";
+    for (let i = 0; i < count; i += every) {
+      const x = MARGIN.left + (count > 1 ? i / (count - 1) : 0.5) * (this.width - MARGIN.left - MARGIN.right);
+      pen.fillText(`${i === 0 ? "layer " : ""}${state.layers[i]}`, this.drawn.applyX(x), this.height - 8);
+    }
+  }
+
+  /** Names where they don't cover each other: first of what was pointed at, then by degree. */
+  paintLabels(pen, state, radius) {
+    const taken = new Set();
+    const spots = Array.from({ length: this.graph.numNodes }, (_, v) => this.onCanvas(v));
+    const nodes = new Set(spots.map(([x, y]) => cell(x, y)));
+    pen.font = "12px system-ui, 'DejaVu Sans', sans-serif";
+    pen.textAlign = "center";
+    pen.lineWidth = 3;
+    pen.strokeStyle = this.colour.paper;
+    pen.fillStyle = this.colour.ink;
+    let written = 0;
+    for (const v of [state.selected, state.current, ...this.graph.byDegree]) {
+      if (v < 0 || written >= MOST_LABELS || this.isDim(v, state)) continue;
+      const [x, y] = spots[v];
+      const label = shortened(this.graph.labels[v], 18);
+      const ringed = v === state.selected || v === state.current;
+      const above = y - radius - (ringed ? 9 : 4);
+      if (!this.inside(x, y) || !claim(taken, nodes, x, above - 4, 7.2 * label.length)) continue;
+      pen.strokeText(label, x, above);
+      pen.fillText(label, x, above);
+      written++;
+    }
+  }
+}
+
+/** The outline of a node: a triangle for sources, circles for hidden nodes, a square for sinks. */
+function outline(pen, kind, x, y, radius) {
+  pen.beginPath();
+  if (kind === 0) {
+    pen.moveTo(x + 1.2 * radius, y);
+    pen.lineTo(x - 0.8 * radius, y - 1.1 * radius);
+    pen.lineTo(x - 0.8 * radius, y + 1.1 * radius);
+    pen.closePath();
+  } else if (kind === 3) {
+    pen.rect(x - 0.9 * radius, y - 0.9 * radius, 1.8 * radius, 1.8 * radius);
+  } else {
+    pen.arc(x, y, radius, 0, 2 * Math.PI);
+  }
+}
+
+/** A list cut into short ones. */
+function bundles(edges) {
+  return Array.from({ length: Math.ceil(edges.length / BUNDLE) }, (_, i) => edges.slice(i * BUNDLE, (i + 1) * BUNDLE));
+}
+
+function shortened(label, most) {
+  const letters = Array.from(label);
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : label;
+}
+
+/** The cell of a grid in which a point lies. */
+function cell(x, y) {
+  return `${Math.floor(x / 8)},${Math.floor(y / 12)}`;
+}
+
+/** Take the cells that a label covers, unless one of them is taken or holds a node. */
+function claim(taken, nodes, x, y, width) {
+  const cells = [];
+  for (let dx = -width / 2; dx < width / 2 + 8; dx += 8) {
+    for (const dy of [-6, 6]) cells.push(cell(x + Math.min(dx, width / 2), y + dy));
+  }
+  if (cells.some((one) => taken.has(one) || nodes.has(one))) return false;
+  cells.forEach((one) => taken.add(one));
+  return true;
+}

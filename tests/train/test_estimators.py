@@ -1,0 +1,72 @@
+"""The estimators: scikit-learn's own checks, and what its users do."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fourward import FourWardClassifier, FourWardRegressor, generate
+from fourward.errors import DataError, OptionError
+
+
+@parametrize_with_checks([FourWardClassifier(epochs=30), FourWardRegressor(epochs=30)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_pipeline_and_grid_search():
+    x, y = load_iris(return_X_y=True, as_frame=True)
+    names = load_iris().target_names[y]
+    graphs = [generate.erdos_renyi(30, 0.2, seed=0), "mlp:4-8-3"]
+    line = make_pipeline(MinMaxScaler(), FourWardClassifier(epochs=40, batch_size=16, random_state=0))
+    search = GridSearchCV(line, {"fourwardclassifier__graph": graphs}, cv=2).fit(x, names)
+    best = search.best_estimator_[-1]
+    assert search.best_score_ > 0.8
+    assert list(best.classes_) == ["setosa", "versicolor", "virginica"]
+    assert set(search.predict(x)) == set(best.classes_)
+    np.testing.assert_allclose(search.predict_proba(x).sum(1), 1)
+    assert search.n_features_in_ == 4
+    raw = FourWardClassifier(epochs=1, random_state=0).fit(x, names)
+    assert list(raw.feature_names_in_) == list(x.columns)
+
+
+def test_a_random_state_repeats_and_none_does_not():
+    x, y = load_iris(return_X_y=True)
+    one = FourWardClassifier("er:30:0.2:0", epochs=3, dropout=0.2, random_state=1).fit(x, y)
+    same, other = clone(one).fit(x, y), clone(one).set_params(random_state=None).fit(x, y)
+    np.testing.assert_array_equal(one.predict_proba(x), same.predict_proba(x))
+    assert not np.array_equal(one.predict_proba(x), other.predict_proba(x))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(one)).predict_proba(x), one.predict_proba(x))
+    state = np.random.get_state()[1].tolist()
+    other.fit(x, y)
+    assert np.random.get_state()[1].tolist() == state
+
+
+def test_patience_and_several_targets():
+    x, y = load_diabetes(return_X_y=True)
+    both = np.stack((y, -2 * y), 1)
+    model = FourWardRegressor(epochs=200, patience=5, random_state=0).fit(x, both)
+    assert model.n_iter_ < 200
+    assert model.predict(x).shape == both.shape
+    assert model.score(x, both) > 0.4
+    assert len(model.history_.held_loss) == model.n_iter_
+
+
+def test_direct_networks_must_fit():
+    x, y = load_iris(return_X_y=True)
+    direct = FourWardClassifier("mlp:4-10-3", direct=True, epochs=60, random_state=0).fit(x, y)
+    assert direct.score(x, y) > 0.9
+    assert direct.model_.net.weight.numel() == sum(p.numel() for p in direct.model_.parameters()) - 13
+    with pytest.raises(DataError, match="3 classes, but the graph has 2 outputs"):
+        FourWardClassifier("mlp:4-10-2", direct=True).fit(x, y)
+    with pytest.raises(DataError, match="4 features, but the graph has 5 inputs"):
+        FourWardClassifier("mlp:5-3", direct=True).fit(x, y)
+    with pytest.raises(OptionError, match="er:64"):
+        FourWardClassifier("er:64").fit(x, y)

@@ -1,0 +1,111 @@
+"""Pictures of networks: written whole, legible, and honest about what they show."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+
+import fourward as fw
+from fourward import FourWard, generate
+from fourward.errors import LayeringError, OptionError
+from fourward.graph.dag import Dag
+from fourward.layering import longest_path
+from fourward.view import draw as drawing
+from fourward.view.density import count_between
+from fourward.view.subject import KINDS, kinds, limit_of
+
+SMALL = [generate.complete(1), generate.chain(3), generate.erdos_renyi(40, 0.1, seed=0)]
+
+
+def texts(path):
+    return [node.text for node in ET.parse(path).iter() if node.tag.endswith("}text") and node.text]
+
+
+@pytest.mark.parametrize("dag", SMALL, ids=repr)
+@pytest.mark.parametrize("kind", ["lines", "density"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_pictures_of_any_network(dag, kind, trained, tmp_path):
+    path = tmp_path / "new folder" / "net.png"
+    fw.draw(FourWard(dag, seed=0) if trained else dag, path, kind=kind)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file is left"
+
+
+def test_the_same_network_gives_the_same_bytes(tmp_path):
+    net = FourWard(SMALL[2], seed=0)
+    for name in ("a.svg", "b.svg"):
+        fw.draw(net, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_names_are_written_as_text(tmp_path):
+    hostile = ["AVAL", "<script>alert(1)</script>", "$\\frac{$", "naïve"]
+    dag = Dag.from_edges([(hostile[0], hostile[1]), (hostile[1], hostile[2]), (hostile[0], hostile[3])])
+    fw.draw(dag, tmp_path / "named.svg", title="$ a $ <b>")
+    found = texts(tmp_path / "named.svg")
+    for label in hostile:
+        assert any(label.startswith(text.rstrip("…")) and len(text) > 3 for text in found), (label, found)
+    assert "$ a $ <b>" in found
+    assert "Shown: every node and every edge, and the names of 4 of 4 nodes." in found
+
+
+def test_a_large_graph_becomes_a_density_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing, "MOST_EDGES", 50)
+    dag = SMALL[2]
+    fw.draw(dag, tmp_path / "large.svg")
+    assert f"not each of {dag.num_edges} edges" in " ".join(texts(tmp_path / "large.svg"))
+    fw.draw(dag, tmp_path / "lines.svg", kind="lines")
+    assert "every edge" in " ".join(texts(tmp_path / "lines.svg"))
+
+
+def test_density_counts_every_edge_once():
+    dag = generate.erdos_renyi(300, 0.1, seed=0)
+    layering = longest_path(dag)
+    fine, one = count_between(layering)
+    assert one == 1
+    expected = np.zeros_like(fine)
+    np.add.at(expected, (layering.level[dag.source], layering.level[dag.target]), 1)
+    np.testing.assert_array_equal(fine, expected)
+    coarse, several = count_between(layering, cells=7)
+    assert len(coarse) <= 7
+    assert several == -(-layering.height // 7)
+    assert coarse.sum() == dag.num_edges
+
+
+def test_kinds_are_the_papers():
+    dag = Dag.from_edges(
+        [("in", "a"), ("a", "b"), ("b", "out"), ("in", "c"), ("c", "out")], nodes=["lone", "in", *"abc", "out"]
+    )
+    layering = longest_path(dag)
+    named = {label: KINDS[kind] for label, kind in zip(dag.labels, kinds(layering), strict=True)}
+    assert named["lone"] == named["in"] == "source"
+    assert named["a"] == named["b"] == "hidden"
+    assert named["c"] == "hidden, could move"
+    assert named["out"] == "sink"
+    assert KINDS[kinds(layering, movable=False)[dag.index("c")]] == "hidden"
+
+
+def test_weights_that_are_not_finite_are_told(tmp_path):
+    net = FourWard(SMALL[2], seed=0)
+    with torch.no_grad():
+        net.weight[:3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    fw.draw(net, tmp_path / "net.svg")
+    assert "weights (3 not finite)" in texts(tmp_path / "net.svg")
+    assert limit_of(np.array([np.nan])) == limit_of(np.zeros(3)) == 1
+
+
+def test_a_notebook_shows_it():
+    assert fw.draw(SMALL[1])._repr_png_().startswith(b"\x89PNG")
+
+
+def test_bad_requests_are_told_apart(tmp_path):
+    with pytest.raises(OptionError, match=r"connectome has a Dag as its \.dag"):
+        fw.draw(fw.connectomes.load("c-elegans"))
+    with pytest.raises(OptionError, match="'lines', 'density' or 'auto'"):
+        fw.draw(SMALL[1], kind="blob")
+    with pytest.raises(OptionError, match=r"ends in \.png, \.svg, \.pdf"):
+        fw.draw(SMALL[1], tmp_path / "net.gif")
+    with pytest.raises(LayeringError, match="belongs to"):
+        fw.draw(SMALL[1], layering=longest_path(SMALL[2]))
+    assert list(tmp_path.iterdir()) == []

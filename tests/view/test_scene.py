@@ -1,0 +1,122 @@
+"""What a page is told: everything of a small graph, an honest part of a large one."""
+
+import base64
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from fourward import FourWard, connectomes, generate
+from fourward.errors import GraphError, InputError, WeightError
+from fourward.layering import longest_path, push_sources, reassign
+from fourward.view import scene as scenes
+from fourward.view.scene import build_scene, choose_part, layerings, nearest
+from fourward.view.subject import subject_of
+
+
+def unpack(text, kind):
+    return np.frombuffer(base64.b64decode(text), f"<{kind}")
+
+
+def build(thing, samples=None, around=None, **options):
+    return build_scene(subject_of(thing, **options), "title", samples, around)
+
+
+def test_everything_of_a_small_network():
+    net = FourWard(generate.erdos_renyi(40, 0.15, seed=0), activation="tanh", seed=0)
+    dag, x = net.dag, torch.randn(20, net.dag.num_inputs, generator=torch.Generator().manual_seed(1))
+    scene = build(net, x)
+    assert scene["shown"] == f"Shown: all {dag.num_nodes} neurons and all {dag.num_edges} edges."
+    assert scene["whole"]
+    assert scene["labels"] == list(map(str, dag.labels))
+    np.testing.assert_array_equal(unpack(scene["source"], "i4"), dag.source)
+    np.testing.assert_array_equal(unpack(scene["target"], "i4"), dag.target)
+    np.testing.assert_array_equal(unpack(scene["weight"], "f4"), net.weight.detach().numpy())
+    np.testing.assert_array_equal(unpack(scene["bias"], "f4")[dag.neurons], net.bias.detach().numpy())
+    assert np.isnan(unpack(scene["bias"], "f4")[dag.inputs]).all()
+    assert scene["samples"][0]["name"] == "sample 1 of 20"
+    assert len(scene["samples"]) == scenes.MOST_SAMPLES
+    found = np.stack([unpack(sample["activation"], "f4") for sample in scene["samples"]])
+    np.testing.assert_array_equal(found, net.activations(x[: scenes.MOST_SAMPLES]).detach().numpy())
+    first = scene["layerings"][0]
+    np.testing.assert_array_equal(unpack(first["column"], "i4"), net.layering.level)
+
+
+def test_a_layering_of_ones_own_comes_first():
+    dag = generate.erdos_renyi(40, 0.15, seed=0)
+    own = reassign(dag, push_sources(dag, longest_path(dag)), seed=77)
+    assert next(iter(layerings(subject_of(FourWard(dag, layering=own))).items())) == ("the network's own", own)
+    assert list(layerings(subject_of(dag)))[:2] == ["longest path, sources pushed", "longest path"]
+
+
+def test_equal_layerings_are_listed_once():
+    assert list(layerings(subject_of(generate.layered_mlp([3, 4, 2])))) == ["longest path, sources pushed"]
+
+
+def test_the_nearest_neurons_are_a_connected_part(monkeypatch):
+    monkeypatch.setattr(scenes, "NEAREST", 60)
+    monkeypatch.setattr(scenes, "MOST_NODES", 200)
+    worm = connectomes.load("c-elegans").dag
+    nodes = nearest(worm, worm.index("AVAL"))
+    assert len(nodes) == 60
+    assert worm.index("AVAL") in nodes
+    graph = worm.to_networkx().to_undirected()
+    distance = nx.single_source_shortest_path_length(graph, "AVAL")
+    reached = {worm.labels[v] for v in nodes}
+    farthest = max(distance[label] for label in reached)
+    assert all(label in reached for label, steps in distance.items() if steps < farthest)
+    assert nx.is_connected(graph.subgraph(reached))
+    part = choose_part(worm, None, "AVAL")
+    np.testing.assert_array_equal(part.nodes, nodes)
+    assert f"60 of 302 neurons, those nearest to AVAL, and {len(part.edges)} of 2,542 edges, all between" in part.words
+    assert set(worm.edges[part.edges].ravel()) <= set(nodes)
+    assert "which has the most edges" in choose_part(worm, None).words
+    with pytest.raises(GraphError, match="no node has the label 'NOBODY'"):
+        choose_part(worm, None, "NOBODY")
+
+
+def test_too_many_edges_leave_the_strongest(monkeypatch):
+    monkeypatch.setattr(scenes, "MOST_EDGES", 100)
+    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
+    size = net.weight.detach().abs().numpy()
+    part = choose_part(net.dag, net.weight.detach().numpy())
+    assert len(part.edges) == 100
+    assert size[part.edges].min() >= np.delete(size, part.edges).max()
+    assert f"100 of {net.dag.num_edges} edges, those with the largest weights" in part.words
+    assert not build(net)["whole"]
+    assert "picked evenly" in choose_part(net.dag, None).words
+
+
+def test_a_part_keeps_true_degrees_layers_and_activations(monkeypatch):
+    monkeypatch.setattr(scenes, "NEAREST", 20)
+    monkeypatch.setattr(scenes, "MOST_NODES", 20)
+    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
+    x = torch.ones(1, net.dag.num_inputs)
+    scene = build(net, x)
+    nodes = [net.dag.index(int(label)) for label in scene["labels"]]
+    np.testing.assert_array_equal(unpack(scene["inDegree"], "i4"), net.dag.in_degree[nodes])
+    lay = scene["layerings"][0]
+    np.testing.assert_array_equal(unpack(lay["layers"], "i4")[unpack(lay["column"], "i4")], net.layering.level[nodes])
+    found = unpack(scene["samples"][0]["activation"], "f4")
+    np.testing.assert_array_equal(found, net.activations(x).detach().numpy()[0, nodes])
+
+
+def test_a_graph_without_weights():
+    dag = generate.chain(4)
+    scene = build(dag)
+    assert scene["weight"] is scene["bias"] is None
+    assert scene["samples"] == []
+    np.testing.assert_array_equal(unpack(build(dag, weight=[1, -2, 3])["weight"], "f4"), [1, -2, 3])
+
+
+def test_bad_numbers_are_refused():
+    dag = generate.chain(4)
+    with pytest.raises(InputError, match="a Dag has no weights to compute with"):
+        build(dag, torch.zeros(1, 1))
+    with pytest.raises(InputError, match=r"\(samples, 1\) was wanted"):
+        build(FourWard(dag), torch.zeros(1, 2))
+    with pytest.raises(WeightError, match="one number for each"):
+        subject_of(dag, weight=[1, 2])
+    with pytest.raises(WeightError, match="a network that has its own"):
+        subject_of(FourWard(dag), weight=[1, 2, 3])
