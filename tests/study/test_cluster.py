@@ -58,8 +58,9 @@ def test_what_is_there_is_not_run_again(fake, tmp_path):
 def test_a_cluster_that_goes_away_keeps_what_is_done(fake, tmp_path):
     fake.left = 2
     with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
-        with pytest.raises(StudyError, match="the cluster went away"):
+        with pytest.raises(StudyError, match="the cluster went away") as caught:
             run_all(store, "squares", keys(tmp_path, 5), risky)
+        assert caught.value.exit_code == 1
         assert len(store.rows("squares")) == 2
 
 
@@ -72,6 +73,17 @@ def test_an_interrupt_keeps_what_is_done(fake, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             run_all(store, "squares", keys(tmp_path, 5), risky, on_progress=stop)
         assert len(store.rows("squares")) == 3
+
+
+def test_a_cluster_that_is_there(tmp_path):
+    from distributed import LocalCluster
+
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as there,
+        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+    ):
+        summary = run_all(store, "squares", keys(tmp_path, 6), risky, scheduler=there.scheduler_address)
+        assert summary.ended["done"] == len(store.rows("squares")) == 6
 
 
 def test_an_address_without_a_scheduler(tmp_path, monkeypatch):

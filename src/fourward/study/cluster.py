@@ -56,15 +56,26 @@ def run_all(
     missing = [key for key in wanted if not store.has(experiment, key)]
     summary, begun = Summary(skipped=len(wanted) - len(missing)), time.perf_counter()
     on_progress(Progress(experiment, summary.skipped, len(wanted), None, 0.0, len(missing)))
-    if missing:
-        with _client(min(workers or os.cpu_count() or 1, len(missing)), scheduler) as client:
-            for outcome in _outcomes(client, run, missing):
-                store.add(experiment, **vars(outcome))
-                summary.ended[outcome.status] += 1
-                done, summary.seconds = sum(summary.ended.values()), time.perf_counter() - begun
-                left = summary.seconds / done * (len(missing) - done)
-                on_progress(Progress(experiment, summary.skipped + done, len(wanted), outcome.key, left, 0))
+    if not missing:
+        return summary
+    ends: list[float] = []
+    with _client(min(workers or os.cpu_count() or 1, len(missing)), scheduler) as client:
+        for outcome in _outcomes(client, run, missing):
+            store.add(experiment, **vars(outcome))
+            summary.ended[outcome.status] += 1
+            ends.append(time.perf_counter())
+            summary.seconds, remaining = ends[-1] - begun, len(missing) - len(ends)
+            left, unknown = _time_left(ends, remaining)
+            on_progress(Progress(experiment, len(wanted) - remaining, len(wanted), outcome.key, left, unknown))
     return summary
+
+
+def _time_left(ends: list[float], remaining: int) -> tuple[float, int]:
+    """Seconds by the pace of late, and how many runs to come can't be judged, for want of runs that ended."""
+    late = ends[-50:]
+    if len(late) < 5:  # the first ones wait for workers to start
+        return 0.0, remaining
+    return (late[-1] - late[0]) / (len(late) - 1) * remaining, 0
 
 
 def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
@@ -73,15 +84,21 @@ def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
     futures = {client.submit(attempt, run, key, pure=False): key for key in keys}
     for future in distributed.as_completed(futures):
         if future.status == "cancelled":
-            raise StudyError(
-                "the cluster went away. Every run that ended is in the results file: start a cluster, and give the "
-                "same command again."
-            )
+            raise _gone()
         if future.status == "error":
             yield Outcome(futures[future], status=FAILED, note=_reason(future.exception()))
         else:
             yield future.result()
         future.release()
+
+
+def _gone() -> StudyError:
+    error = StudyError(
+        "the cluster went away. Every run that ended is in the results file: start a cluster, and give the same "
+        "command again."
+    )
+    error.exit_code = 1
+    return error
 
 
 def attempt(run: Run, key: Key) -> Outcome:
@@ -112,7 +129,7 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
     """A client of the cluster at the address, or of one of our own that ends with it."""
     distributed, dask = require("distributed", "study"), require("dask", "study")
     if scheduler is not None:
-        with _reached(distributed, scheduler) as client:
+        with _quiet(), _reached(distributed, scheduler) as client:
             yield client
         return
     settings = {
@@ -134,9 +151,21 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What Dask's client says when a scheduler goes away, we say in a sentence."""
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _reached(distributed: Any, scheduler: str) -> Any:
     try:
-        return distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)
+        return distributed.Client(scheduler, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         raise OptionError(
             f"no Dask scheduler answers at {scheduler!r} ({_reason(error)}). `dask scheduler` starts one, and shows "

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fourward.errors import OptionError, require
-from fourward.train.data import bundled
+from fourward.train.data import Array, bundled
+from fourward.train.model import Scaling
 
-Array = np.ndarray[Any, np.dtype[Any]]
 HELD = 0.25  #: share of the samples that is held out
 SAMPLES = 1200  #: that are generated
 
@@ -37,9 +37,8 @@ def split(task: str, seed: int) -> Split:
     parting = require("sklearn.model_selection", "train").train_test_split
     x, y = PROBLEMS[task](seed)
     x, held_x, y, held_y = parting(x, y, test_size=HELD, stratify=y, random_state=seed)
-    mean, deviation = x.mean(0), x.std(0)
-    deviation[deviation == 0] = 1.0  # a pixel that is always white
-    new, held = (torch.tensor((part - mean) / deviation, dtype=torch.float32) for part in (x, held_x))
+    scaling = Scaling.of(x)
+    new, held = (torch.tensor(scaling.apply(part), dtype=torch.float32) for part in (x, held_x))
     return Split(new, torch.tensor(y), held, torch.tensor(held_y), int(y.max()) + 1)
 
 

@@ -19,6 +19,7 @@ from fourward.study.problems import PROBLEMS, Split, split
 from fourward.study.protocol import Key
 from fourward.study.run import Progress, Summary
 from fourward.study.store import Store
+from fourward.train.model import linear
 
 EXPERIMENT = "topologies"
 #: Shares of the edges, or of the neurons, that damage removes.
@@ -103,10 +104,10 @@ def run(key: Mapping[str, Any]) -> dict[str, Any]:
 
 def build(dag: Dag, samples: Split, seed: int) -> tuple[nn.Sequential, FourWard]:
     """The network between two linear adaptors: features to inputs, outputs to classes."""
-    generator = torch.Generator().manual_seed(seed)
     net = FourWard(dag, init="kaiming_normal", seed=seed)
-    before = adaptor(samples.x.shape[1], dag.num_inputs, generator)
-    return nn.Sequential(before, net, adaptor(dag.num_outputs, samples.classes, generator)), net
+    first, last = np.random.SeedSequence(seed).generate_state(2).tolist()
+    before = linear(samples.x.shape[1], dag.num_inputs, first, net.weight.dtype)
+    return nn.Sequential(before, net, linear(dag.num_outputs, samples.classes, last, net.weight.dtype)), net
 
 
 @torch.no_grad()
@@ -154,16 +155,6 @@ def removed(dag: Dag, kind: str, share: float, rng: np.random.Generator) -> np.n
     gone = np.zeros(count, np.bool_)
     gone[rng.permutation(count)[: round(share * count)]] = True
     return gone if kind == "edges" else gone[dag.source] | gone[dag.target]
-
-
-def adaptor(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer whose weights come from a generator of its own."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    assert isinstance(layer, nn.Linear)
-    with torch.no_grad():
-        for parameter in (layer.weight, layer.bias):
-            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-    return layer
 
 
 def _thinned(curve: Sequence[float]) -> list[float]:
