@@ -12,15 +12,14 @@ import networkx as nx
 import numpy as np
 import torch
 from PIL import Image
-from torch import nn
 
 import fourward as fw
 from fourward._files import replacing
-from fourward.demo import read_digits
 from fourward.layering import longest_path, push_sources, reassign
 from fourward.plan.tiles import SIDE, cut_tiles
 from fourward.train import History, fit
-from fourward.train.model import linear
+from fourward.train.data import bundled, split
+from fourward.train.model import Model, Scaling
 from fourward.view.curves import activation_map, learning_curves
 from fourward.view.draw import HIDDEN, SINK, SOURCE, draw_layers
 from fourward.view.figure import Picture
@@ -129,41 +128,39 @@ def network(path: Path) -> None:
     fw.draw(net, title="fw.draw(net)").save(path)
 
 
-def _learned() -> tuple[fw.FourWard, nn.Module, torch.Tensor, History]:
-    """The worm after some epochs of digits, as the first notebook trains it."""
-    digits = read_digits(0)
+def _learned() -> tuple[Model, torch.Tensor, History]:
+    """The worm after some epochs of digits, as in the demo; held-out digits as they come to its inputs; the history."""
+    digits, ink = bundled("digits"), Scaling(np.full(64, 8.0), np.full(64, 8.0))
+    rows, held, _ = split(digits.y, 0.2, 0.0, seed=0)
     net = fw.FourWard(fw.connectomes.load("c-elegans").dag, init="kaiming_normal", seed=0)
-    float32 = torch.float32
-    enter, leave = linear(64, net.dag.num_inputs, 1, float32), linear(net.dag.num_outputs, 10, 2, float32)
-    model = nn.Sequential(enter, net, leave)
-    held = digits.held_x, digits.held_y
-    history = fit(model, digits.x, digits.y, held=held, epochs=30, learning_rate=9e-3, smoothing=0.05)
+    model = Model(net, digits.features, digits.targets, digits.classes, ink, None, seed=0)
+    x, y = ink.apply(digits.x), digits.y
+    options: dict[str, Any] = {"epochs": 30, "learning_rate": 9e-3, "smoothing": 0.05}
+    history = fit(model, x[rows], y[rows], held=(x[held], y[held]), **options)
     with torch.no_grad():
-        return net, model, enter(digits.held_x), history
+        return model, model.enter(torch.tensor(x[held], dtype=torch.float32)), history
 
 
 def training(path: Path) -> None:
     """Learning curves of the worm."""
-    history = _learned()[-1]
-    columns = {
-        name: [row[name] for row in history.rows()] for name in ("epoch", "train_loss", "held_loss", "held_score")
-    }
-    picture = learning_curves(columns)
+    wanted = ("epoch", "train_loss", "held_loss", "held_accuracy")
+    rows = _learned()[-1].rows()
+    picture = learning_curves({name: [row[name] for row in rows] for name in wanted})
     picture.set_size_inches(10, 3.6)
     picture.save(path)
 
 
 def activations(path: Path) -> None:
     """Which layers answer to which digit."""
-    net, _, x, _ = _learned()
-    picture = activation_map(net, x, samples=60)
+    model, x, _ = _learned()
+    picture = activation_map(model.net, x, samples=60)
     picture.set_size_inches(9, 4.6)
     picture.save(path)
 
 
 def worm(path: Path) -> None:
     """The worm after it learned the digits, small enough for a README."""
-    net = _learned()[0]
+    net = _learned()[0].net
     picture = Picture(13, 5.6)
     draw_layers(picture.subplots(), net.dag, net.layering, net.weight.detach().double().numpy())
     picture.suptitle("The nervous system of C. elegans after it learned to read digits: edges by weight")

@@ -22,8 +22,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = "benchmarks/results"
 MIRRORED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 #: Elements whose address a browser fetches by itself, and the attribute that holds it.
-FETCHED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src", "embed": "src",
-           "object": "data", "link": "href"}  # fmt: skip
+FETCHED = dict.fromkeys(("img", "script", "iframe", "source", "video", "audio", "embed"), "src") | {"link": "href"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
