@@ -56,10 +56,19 @@ def _worm() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that hold in the repository hold on the site, too."""
+    """Links that hold in the repository hold on the site, too; `[[table FILE KEY]]` becomes a table of the results."""
     up = "../" * page.file.src_uri.count("/")
     text = re.sub(rf"\]\((?:\.\./)*{RESULTS}/", f"]({up}results/", markdown)
+    text = re.sub(r'^\[\[table (\S+) (\d+|".+")\]\]$', lambda m: table(m[1], m[2].strip('"')), text, flags=re.MULTILINE)
     return text.replace("](docs/", "](") if page.file.src_uri in MIRRORED.values() else text
+
+
+def table(name: str, key: str) -> str:
+    """A table of a results file: by its number, from 1, or by words of its first line."""
+    found = re.findall(r"(?:^\|.*\n)+", (ROOT / RESULTS / name).read_text(encoding="utf-8"), re.MULTILINE)
+    if key.isdigit():
+        return found[int(key) - 1]
+    return next(one for one in found if key in one.partition("\n")[0])
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -1,0 +1,159 @@
+"""What the documentation says is so: its Python runs as it stands, its commands and options exist."""
+
+import io
+import os
+import random
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from fourward import FourWard, generate
+from fourward.cli import app
+from fourward.engine.registry import ENGINES
+from tools.docs_pictures import FOLDER, PICTURES
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^( *)```(\w*)(?: \{([^}\n]*)\})?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+#: Python that isn't run where it stands: because it needs cards, or because it is started with torchrun.
+MARKS = {"": "here", ".no-run": "nowhere", ".torchrun": "in two processes", ".run": "here"}
+
+
+class Block(NamedTuple):
+    page: Path
+    language: str
+    mark: str
+    code: str
+    above: int  # lines of the page before it
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    text = page.read_text()
+    found = [
+        Block(page, m[2], m[3] or "", textwrap.dedent(m[4]), text.count("\n", 0, m.start(4)))
+        for m in FENCE.finditer(text)
+    ]
+    return [block for block in found if block.language in languages]
+
+
+def named(pages: list[Path]) -> dict:
+    return {"argvalues": pages, "ids": [str(page.relative_to(ROOT)) for page in pages]}
+
+
+with_python = named([page for page in PAGES if any(block.mark == "" for block in blocks(page, "python"))])
+with_commands = named([page for page in PAGES if blocks(page, "sh")])
+scripts = [block for page in PAGES for block in blocks(page, "python") if block.mark == ".torchrun"]
+
+
+@pytest.fixture
+def aside(tmp_path, monkeypatch):
+    """A folder to run in; what a page does to the process is undone."""
+    monkeypatch.chdir(tmp_path)
+    engines, state = dict(ENGINES), random.getstate()
+    yield
+    ENGINES.clear()
+    ENGINES.update(engines)
+    random.setstate(state)
+
+
+@pytest.mark.usefixtures("aside")
+@pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*LeafSpec:FutureWarning")  # Lightning's own
+@pytest.mark.parametrize("page", **with_python)
+def test_python_runs(page):
+    names: dict = {"__name__": "docs"}
+    for block in blocks(page, "python"):
+        if block.mark == "":
+            exec(compile("\n" * block.above + block.code, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("script", scripts, ids=[f"script{k}" for k in range(len(scripts))])
+def test_scripts_run_in_two_processes(script, tmp_path):
+    """As torchrun would start them; where one fails, the other isn't waited for."""
+    FourWard(generate.erdos_renyi(20, 0.3, seed=0))(torch.ones(1, 4)).sum().backward()  # kernels compile once, here
+    (tmp_path / "train.py").write_text(script.code)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    meeting |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "said").open("w") as said:
+        running = []
+        for rank in ("0", "1"):
+            given = {"cwd": tmp_path, "env": os.environ | meeting | {"RANK": rank, "LOCAL_RANK": rank}}
+            running.append(subprocess.Popen([sys.executable, "train.py"], stdout=said, stderr=said, **given))
+        end, codes = time.monotonic() + 240, [None, None]
+        while None in codes and not any(codes) and time.monotonic() < end:
+            time.sleep(0.05)
+            codes = [process.poll() for process in running]
+        for process in running:
+            process.kill()
+            process.wait()
+    assert codes == [0, 0], (tmp_path / "said").read_text()
+
+
+def test_marks_are_known():
+    used = {block.mark for page in PAGES for block in blocks(page, "python", "sh")}
+    assert used <= MARKS.keys()
+    assert ".torchrun" in used
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words after `fourward`, of every line that calls it."""
+    lines = text.replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines if line]
+    starts = [[k for k, word in enumerate(line) if word in ("fourward", "fourward.cli.app")] for line in words]
+    return [line[start[0] + 1 :] for line, start in zip(words, starts, strict=True) if start]
+
+
+@cache
+def help_of(*words: str) -> str:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
+        return out.getvalue() if app.main([*words, "--help"]) == 0 else ""
+
+
+def check_words(words: list[str]) -> None:
+    depth = 2 if words[0] == "study" else 1
+    text = help_of(*words[:depth])
+    assert text, f"there is no command fourward {' '.join(words[:depth])}"
+    for word in words[depth:]:
+        if word.startswith("--"):
+            assert re.search(rf"{word}\b(?!-)", text), f"fourward {' '.join(words[:depth])} has no option {word}"
+
+
+@pytest.mark.parametrize("page", **with_commands)
+def test_commands_and_options_exist(page):
+    for block in blocks(page, "sh"):
+        for words in commands(block.code):
+            check_words(words)
+
+
+def test_a_wrong_command_is_found():
+    with pytest.raises(AssertionError, match="no command fourward trian"):
+        check_words(["trian"])
+    with pytest.raises(AssertionError, match="no option --epoch"):
+        check_words(["train", "c-elegans", "--epoch", "3"])
+    assert commands("srun -n 2 fourward train a \\\n  --data b  # c") == [["train", "a", "--data", "b"]]
+
+
+@pytest.mark.usefixtures("aside")
+@pytest.mark.parametrize("page", **named([p for p in PAGES if any(b.mark == ".run" for b in blocks(p, "sh"))]))
+def test_commands_run(page, capsys):
+    for block in blocks(page, "sh"):
+        for words in commands(block.code) if block.mark == ".run" else []:
+            assert app.main(words) == 0, capsys.readouterr().err
+
+
+def test_every_picture_is_made_by_the_tool():
+    assert {path.name for path in FOLDER.iterdir()} == set(PICTURES)
+    shown = "\n".join(page.read_text() for page in PAGES)
+    assert all(f"pictures/{name}" in shown for name in PICTURES)
