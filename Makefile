@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types check test-gpu bench-cpu bench-gpu clean
+.PHONY: demo test lint types check docs test-gpu bench-cpu bench-gpu clean
 
 demo: .venv/ready
 	$(BIN)/python -m fourward.demo
 
-test: lint types check
+test: lint types check docs
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .
@@ -18,6 +18,10 @@ types: .venv/ready
 
 check: .venv/ready .venv/browser
 	$(BIN)/python -m pytest -q -n 2
+
+# Strictly: links, anchors, and that no page asks another site for anything. Then open site/index.html.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # On a card: the contract suite and the large cases, compiled, then the memory checker.
 test-gpu: .venv/ready
@@ -45,5 +49,5 @@ bench-gpu: .venv/ready
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

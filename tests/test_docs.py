@@ -21,10 +21,11 @@ import torch
 from fourward import FourWard, generate
 from fourward.cli import app
 from fourward.engine.registry import ENGINES
-from tools.docs_pictures import FOLDER, PICTURES
+from tools.docs_pictures import FOLDER, PICTURES, TOUCH
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 FENCE = re.compile(r"^( *)```(\w*)(?: \{([^}\n]*)\})?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 #: Python that isn't run where it stands: because it needs cards, or because it is started with torchrun.
 MARKS = {"": "here", ".no-run": "nowhere", ".torchrun": "in two processes", ".run": "here"}
@@ -51,7 +52,7 @@ def named(pages: list[Path]) -> dict:
     return {"argvalues": pages, "ids": [str(page.relative_to(ROOT)) for page in pages]}
 
 
-with_python = named([page for page in PAGES if any(block.mark == "" for block in blocks(page, "python"))])
+with_python = named([page for page in DOCS if any(block.mark == "" for block in blocks(page, "python"))])
 with_commands = named([page for page in PAGES if blocks(page, "sh")])
 scripts = [block for page in PAGES for block in blocks(page, "python") if block.mark == ".torchrun"]
 
@@ -157,3 +158,9 @@ def test_every_picture_is_made_by_the_tool():
     assert {path.name for path in FOLDER.iterdir()} == set(PICTURES)
     shown = "\n".join(page.read_text() for page in PAGES)
     assert all(f"pictures/{name}" in shown for name in PICTURES)
+
+
+def test_the_circuit_that_is_listed_is_the_one_that_is_drawn():
+    names: dict = {}
+    exec(blocks(ROOT / "docs" / "concepts" / "graph.md", "python")[0].code, names)
+    assert names["touch"] == TOUCH

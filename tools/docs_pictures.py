@@ -31,11 +31,18 @@ FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 #: The worm's touch circuit: classes of neurons, left and right as one, joined where the synapses between them show in
 #: at least 14 sections. docs/concepts/graph.md lists the same.
-TOUCH = [
-    ("ALM", "PVC"), ("AVM", "PVC"), ("AVM", "AVB"), ("PLM", "AVD"), ("PLM", "AVA"), ("PVC", "AVB"), ("PVC", "AVD"),
-    ("PVC", "AVA"), ("PVC", "B"), ("AVD", "AVA"), ("AVD", "A"), ("AVB", "AVA"), ("AVB", "A"), ("AVA", "A"),
-    ("AVA", "PVC"), ("AVA", "AVD"), ("A", "B"), ("B", "A"),
-]  # fmt: skip
+WIRING = {
+    "ALM": ["PVC"],
+    "AVM": ["PVC", "AVB"],
+    "PLM": ["AVD", "AVA"],
+    "PVC": ["AVB", "AVD", "AVA", "B"],
+    "AVD": ["AVA", "A"],
+    "AVB": ["AVA", "A"],
+    "AVA": ["A", "PVC", "AVD"],
+    "A": ["B"],
+    "B": ["A"],
+}
+TOUCH = [(source, target) for source, targets in WIRING.items() for target in targets]
 
 
 def touch_dag() -> fw.Dag:
@@ -111,7 +118,7 @@ def engines(path: Path) -> None:
     kept = np.zeros((size, size))
     kept[lead + np.repeat(np.arange(size - lead), np.diff(tiles.start)), tiles.block] = 1
     kept[np.arange(lead, size), np.arange(lead, size)] = 1
-    picture = Picture(6.2, 5.8)
+    picture = Picture(5, 4.7)
     axes = picture.subplots()
     axes.imshow(kept, extent=(0, size, size, 0), cmap="Purples", vmin=0, vmax=4, interpolation="nearest")
     axes.scatter(tiles.slot[made.source] / SIDE, tiles.slot[made.target] / SIDE, s=1.6, c="#3c1361", linewidths=0)

@@ -56,10 +56,12 @@ def _worm() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that hold in the repository hold on the site, too; `[[table FILE KEY]]` becomes a table of the results."""
+    """Links of the repository hold on the site; a comment `table FILE KEY` becomes a table of the results."""
     up = "../" * page.file.src_uri.count("/")
     text = re.sub(rf"\]\((?:\.\./)*{RESULTS}/", f"]({up}results/", markdown)
-    text = re.sub(r'^\[\[table (\S+) (\d+|".+")\]\]$', lambda m: table(m[1], m[2].strip('"')), text, flags=re.MULTILINE)
+    text = re.sub(
+        r'^<!-- table (\S+) (\d+|".+") -->$', lambda m: table(m[1], m[2].strip('"')), text, flags=re.MULTILINE
+    )
     return text.replace("](docs/", "](") if page.file.src_uri in MIRRORED.values() else text
 
 
@@ -110,7 +112,7 @@ def as_markdown(notebook: Any, name: str) -> tuple[str, dict[str, bytes]]:
     parts = [f"*This page is the notebook `docs/notebooks/{name}.ipynb`, with the outputs of its last run.*"]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            parts.append(cell.source)
+            parts.append(cell.source.replace(".ipynb)", ".md)"))  # links between notebooks
         elif cell.cell_type == "code":
             parts.append(f"```python\n{cell.source}\n```")
             parts += [_shown(output, name, pictures) for output in cell.outputs]

@@ -1,0 +1,81 @@
+"""What the site's own code does: pages from elsewhere, comments as documentation, and the check of what was built."""
+
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+
+from tools import docs_api, docs_site
+from tools.run_notebooks import NOTEBOOKS
+
+
+def page_at(uri: str) -> SimpleNamespace:
+    return SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ('<img src="a.png"><script src="../b.js"></script><a href="https://doi.org/1">1</a>', []),
+        ('<link rel="canonical" href="https://example.org/"><link rel="stylesheet" href="s.css">', []),
+        ('<script src="https://unpkg.com/x"></script>', ["https://unpkg.com/x"]),
+        ('<link href="//fonts.example/f.css" rel="stylesheet">', ["//fonts.example/f.css"]),
+        ('<img alt="" SRC="HTTP://counter.example/1.gif">', ["HTTP://counter.example/1.gif"]),
+        ('<iframe src="https://video.example"></iframe>', ["https://video.example"]),
+    ],
+)
+def test_requests_to_others_are_found(html, found, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(html)
+    assert docs_site.outside(path) == found
+
+
+def test_a_site_that_asks_others_is_refused(tmp_path):
+    (tmp_path / "style.css").write_text("a { background: url(pictures/a.png) }")
+    docs_site.on_post_build(SimpleNamespace(site_dir=str(tmp_path)))
+    (tmp_path / "style.css").write_text('@import "https://fonts.example/f.css";')
+    with pytest.raises(docs_site.PluginError, match=r"style.css: https://fonts.example/f.css"):
+        docs_site.on_post_build(SimpleNamespace(site_dir=str(tmp_path)))
+
+
+def test_links_of_the_repository_hold_on_the_site():
+    def shown(text, uri):
+        return docs_site.on_page_markdown(text, page_at(uri), None, None)
+
+    assert shown("[t](../benchmarks/results/gpu.md)", "gpu.md") == "[t](results/gpu.md)"
+    assert shown("[t](../../benchmarks/results/cpu.png)", "howto/a.md") == "[t](../results/cpu.png)"
+    assert shown("[e](docs/extend/engine.md)", "contributing.md") == "[e](extend/engine.md)"
+    assert shown("[e](docs/extend/engine.md)", "index.md") == "[e](docs/extend/engine.md)"
+
+
+def test_tables_come_from_the_results():
+    text = docs_site.on_page_markdown("a\n<!-- table cpu.md 1 -->\nb", page_at("speed.md"), None, None)
+    assert "| training step against the MLP's, geometric mean | 1.0 |" in text
+    assert "ps/edge/sample |\n" in docs_site.table("cpu.md", "ps/edge/sample")
+    with pytest.raises(StopIteration):
+        docs_site.table("cpu.md", "no such column")
+
+
+def test_a_notebook_becomes_a_page():
+    notebook = nbformat.read(NOTEBOOKS[1], as_version=4)
+    text, pictures = docs_site.as_markdown(notebook, "worm")
+    assert text.startswith("# A connectome learns the digits\n")
+    assert "```python\ndag = worm.dag\n" in text
+    assert "```text\nDag(302 nodes" in text
+    assert list(pictures) == ["worm-1.png", "worm-2.png"]
+    assert all(f"]({name})" in text and data.startswith(b"\x89PNG") for name, data in pictures.items())
+
+
+def test_comments_beside_and_above_are_documentation():
+    lines = ["#: Above,", "#: in two lines.", "a = 1", "b: int  #: beside", "c = (", "    2  #: within", ")", "d = 3"]
+    spans = ((3, 3), (4, 4), (5, 7), (8, 8))
+    assert [docs_api.comment_of(lines, *span) for span in spans] == ["Above, in two lines.", "beside", "within", ""]
+    assert (
+        docs_api.declared_comment(["class A:", "    w: int  #: wide", "    def f(self):", "        self.w = 1"], "w")
+        == "wide"
+    )
+
+
+def test_doctests_are_fenced():
+    text = "Words.\n\n>>> 1 + 1\n2\n>>> [\n...     3]\n[3]\n\nMore."
+    assert docs_api.fence_doctests(text) == "Words.\n\n```pycon\n>>> 1 + 1\n2\n>>> [\n...     3]\n[3]\n```\n\nMore."

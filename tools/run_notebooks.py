@@ -1,0 +1,41 @@
+"""Run the notebooks of the documentation and keep their outputs: `python tools/run_notebooks.py`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+from fourward._files import replacing
+
+FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def run(path: Path, folder: str | Path) -> Any:
+    """The notebook with new outputs; it runs in a folder of its own, and an error in a cell is raised."""
+    notebook = nbformat.read(path, as_version=4)
+    place = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", coalesce_streams=True, resources=place).execute()
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata.clear()  # when it ran is nobody's business
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    return notebook
+
+
+def main() -> None:
+    """Run all of them."""
+    for path in NOTEBOOKS:
+        with tempfile.TemporaryDirectory() as folder:
+            notebook = run(path, folder)
+        with replacing(path) as temporary:
+            nbformat.write(notebook, temporary)
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
