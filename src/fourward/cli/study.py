@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
     study.command("training")(_timed("training", TRAINING))
     study.command()(attributes)
     study.command()(reassignment)
-    study.command("all")(_timed("all", ALL))
+    study.command("all")(everything)
     study.command()(topologies)
     study.command()(gains)
     study.command()(status)
@@ -62,12 +63,6 @@ Example: `fourward study times --seeds 3 --batches 10 --cell-seconds 10`
 TRAINING = """Time whole training steps over the same grid, which the paper didn't: forward, loss, backward, Adam.
 
 Example: `fourward study training --seeds 3 --batches 10 --methods 4ward,fourward`
-"""
-ALL = """Run attributes, times, reassignment and training, one after another.
-
-Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's.
-
-Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
 """
 
 
@@ -158,6 +153,37 @@ def topologies(
     with writing(out, commit) as store, _shown() as on_progress:
         summary = run_topologies(store, wanted, workers=workers, scheduler=scheduler, on_progress=on_progress)
     print(summary_text(summary, out))
+
+
+def everything(
+    out: Out = FOLDER,
+    device: Device = "cpu",
+    sizes: Sizes = None,
+    densities: Densities = None,
+    batch_sizes: BatchSizes = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    batches: Batches = None,
+    cell_seconds: CellSeconds = None,
+    seconds: Seconds = None,
+    retry: Retry = False,
+    commit: Commit = None,
+) -> None:
+    """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
+
+    Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's. Topologies run on the CPU, and
+    only if time is left of --seconds.
+
+    Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
+    """
+    began = time.monotonic()
+    words: dict[str, Any] = {"device": device, "sizes": sizes, "densities": densities, "batch_sizes": batch_sizes}
+    words |= {"methods": methods, "seeds": seeds, "batches": batches, "cell_seconds": cell_seconds}
+    _measure("all", out, words, seconds, retry, commit)
+    if seconds is None or time.monotonic() - began < seconds:
+        topologies(out, seeds=10 if seeds is None else seeds, commit=commit)
+    figures(out)
+    report(out)
 
 
 def gains(
