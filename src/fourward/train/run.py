@@ -90,7 +90,8 @@ def start(
         The result in the first process, None in others.
     """
     out = Path(out)
-    if (out / LAST).exists() and _rank() == 0:
+    first = "strategy" not in where or getattr(rank_zero_only, "rank", 0) == 0
+    if first and (out / LAST).exists():
         raise OptionError(f"{out} already holds a run. Go on with it (--resume), or take another folder.")
     data = _read(setup)
     learn, _, _ = _parts(data, setup)
@@ -173,7 +174,7 @@ def _train(
         loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
     if not loop.finished:
         _learn(loop, keeper, setup, where)
-    if _rank() > 0:
+    if loop.global_rank > 0:
         return None
     best, _, _ = checkpoint.load(out / BEST)
     measures = measure(best, data.x[test], data.y[test]) if len(test) else None
@@ -204,20 +205,15 @@ def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> N
         with _asking(loop):
             run_loop(loop, precision=PRECISIONS[setup.precision], **where)
     except (Paused, KeyboardInterrupt) as stop:
-        if _rank() > 0:
+        if loop.global_rank > 0:
             raise SystemExit(Interrupted.exit_code) from None
         if isinstance(stop, Paused):
             raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
         if keeper.saved:
             raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
         raise
-    if _rank() == 0:
+    if loop.global_rank == 0:
         keeper.keep(loop)
-
-
-def _rank() -> int:
-    """The number of this process; Lightning knows it from the environment."""
-    return int(getattr(rank_zero_only, "rank", 0))
 
 
 def _scaled(model: Model, data: Data, rows: Array) -> tuple[Any, Any]:
