@@ -18,7 +18,7 @@ from fourward.cli.options import (
     Reading,
     report_changes,
 )
-from fourward.errors import MissingExtraError, OptionError
+from fourward.errors import MissingExtraError, OptionError, some
 
 if TYPE_CHECKING:
     from fourward.graph.dag import Dag
@@ -64,15 +64,11 @@ def train(
     graph: Annotated[
         str | None,
         typer.Argument(
+            metavar="GRAPH",
             help="A graph file, of which weights aren't looked at; a family such as er:64:0.2:0; c-elegans; or a saved "
-            "network (.safetensors) to train on from its weights."
+            "network (.safetensors) to train on from its weights.",
         ),
     ] = None,
-    orient: OrientOption = None,
-    remove_feedback: FeedbackOption = False,
-    merge: MergeOption = False,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
     data: Annotated[
         str | None, typer.Option(help="digits, breast-cancer, wine, diabetes, or a .csv, .tsv or .npz file.")
     ] = None,
@@ -85,6 +81,11 @@ def train(
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may come more than once.")] = None,
     held: Annotated[float, typer.Option(help="Share of the rows that early stopping looks at.")] = 0.15,
     test: Annotated[float, typer.Option(help="Share of the rows that the result is measured on.")] = 0.15,
+    orient: OrientOption = None,
+    remove_feedback: FeedbackOption = False,
+    merge: MergeOption = False,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
     direct: Annotated[bool, typer.Option("--direct", help="No linear layers around the network.")] = False,
     activation: Annotated[str, typer.Option(help="Of the neurons: relu, tanh, gelu, ...")] = "relu",
     dropout: Annotated[float, typer.Option(help="Share of hidden neurons to drop in a step.")] = 0.0,
@@ -173,12 +174,18 @@ def _tell(result: Result, as_json: bool) -> None:
         pictures = f"pictures: {', '.join(map(str, draw(result)))}"
     except MissingExtraError as error:
         pictures = f"no pictures: {error}"
+    history, model, rows = result.history, result.model, result.rows
+    epochs = len(history.train_loss)
     if as_json:
-        print(json.dumps({"out": str(result.out), "epochs": len(result.history.train_loss), "test": result.measures}))
+        best = history.best_epoch + 1
+        print(
+            json.dumps({"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures})
+        )
         return
     console = Console(highlight=False, soft_wrap=True)
-    history = result.history
-    console.print(f"{len(history.train_loss)} epochs in {sum(history.seconds):.1f} s; best: {history.best_epoch + 1}")
+    console.print(f"{model.task} of {some(model.targets)} by {len(model.features):,} features; {model.net.dag!r}")
+    console.print(f"rows: {rows['learn']:,} to learn from, {rows['held']:,} held out, {rows['test']:,} to test on")
+    console.print(f"{epochs} epochs in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
     if result.measures is not None:
         console.print("on rows it never saw:")
         show(console, result.measures)

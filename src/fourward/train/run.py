@@ -54,6 +54,7 @@ class Result:
 
     out: Path
     history: History
+    rows: dict[str, int]  #: how many there were to learn from, held out, and to test on
     measures: dict[str, Any] | None  #: of the best model on the rows it was tested on, if there are any
     model: Model  #: the best one
     shown: Tensor  #: (S, inputs) what some rows, if possible such that it was tested on, bring to its network's inputs
@@ -178,10 +179,12 @@ def _train(
         return None
     best, _, _ = checkpoint.load(out / BEST)
     measures = measure(best, data.x[test], data.y[test]) if len(test) else None
-    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "test": measures}
+    rows = {"learn": len(learn), "held": len(held), "test": len(test)}
+    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "rows": rows, "test": measures}
     with replacing(out / "result.json") as temporary:
         temporary.write_text(json.dumps(said, indent=2) + "\n")
-    return Result(out, loop.history, measures, best, _entering(best, data.x[test if len(test) else learn][:SHOWN]))
+    shown = _entering(best, data.x[test if len(test) else learn][:SHOWN])
+    return Result(out, loop.history, rows, measures, best, shown)
 
 
 def _entering(model: Model, x: Array) -> Tensor:
