@@ -65,8 +65,8 @@ def from_neat(genome: Any, config: Any, *, activations: Own = None, **options: A
     """A feed-forward genome as a network with the same outputs, which trains.
 
     Neurons keep their keys as labels; those that no output needs are left away, as neat-python does. A neuron's
-    response goes into its weights. Activations that clamp z (sin, softplus) take two or three neurons; cube, lelu, inv, log and exp
-    are torch callables, so a network with one of them can be trained, but not saved.
+    response goes into its weights. Activations that clamp z (sin, softplus) take two or three neurons; cube, lelu,
+    inv, log and exp are torch callables, so a network with one of them can be trained, but not saved.
 
     Args:
         genome: A neat.DefaultGenome.
