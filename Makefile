@@ -16,7 +16,7 @@ lint: .venv/ready
 types: .venv/ready
 	$(BIN)/mypy
 
-check: .venv/ready
+check: .venv/ready .venv/browser
 	$(BIN)/python -m pytest -q -n 2
 
 # On a card: the contract suite and the large cases, compiled, then the memory checker.
@@ -35,6 +35,14 @@ bench-gpu: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# Debian's Chromium for the tests of the page, where this user may install it; else those tests are skipped.
+.venv/browser: .venv/ready
+	@test -n "$$FOURWARD_BROWSER" || command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	  test "$$(id -u)" = 0 && apt-get update -qq >/dev/null 2>&1 && \
+	  apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; \
+	} || echo "no Chromium: the tests of the page are skipped; install it, or name one in FOURWARD_BROWSER"
+	@touch $@
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo

@@ -83,6 +83,7 @@ def test_kinds_are_the_papers():
     assert named["a"] == named["b"] == "hidden"
     assert named["c"] == "hidden, could move"
     assert named["out"] == "sink"
+    assert KINDS[kinds(layering, movable=False)[dag.index("c")]] == "hidden"
 
 
 def test_weights_that_are_not_finite_are_told(tmp_path):

@@ -44,13 +44,16 @@ def test_every_node_has_a_place_of_its_own(dag):
     np.testing.assert_array_equal(height, place_nodes(dag, layering), err_msg="the same graph, the same picture")
 
 
-@pytest.mark.parametrize(("name", "most"), [("sparse", 0.45), ("64 nodes", 0.7), ("scale-free", 0.5), ("worm", 0.7)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("sparse", 0.4), ("64 nodes", 0.65), ("scale-free", 0.45), ("c-elegans", 0.65), ("mushroom-body", 0.6)],
+)
 def test_far_fewer_crossings_than_at_random(name, most):
-    dag = connectomes.load("c-elegans").dag if name == "worm" else GRAPHS[name]
+    dag = GRAPHS[name] if name in GRAPHS else connectomes.load(name).dag
     layering = layered(dag)
     height = place_nodes(dag, layering)
     rng = np.random.default_rng(0)
-    random = np.mean([crossings(dag, layering, shuffled(layering, height, rng)) for _ in range(5)])
+    random = np.mean([crossings(dag, layering, shuffled(layering, height, rng)) for _ in range(3)])
     assert crossings(dag, layering, height) < most * random
 
 

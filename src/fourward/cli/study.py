@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json as json_
 import sys
+import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,10 +46,13 @@ def register(app: typer.Typer) -> None:
     study.command("training")(_timed("training", TRAINING))
     study.command()(attributes)
     study.command()(reassignment)
-    study.command("all")(_timed("all", ALL))
+    study.command("all")(everything)
+    study.command()(topologies)
     study.command()(gains)
     study.command()(status)
     study.command()(export)
+    study.command()(figures)
+    study.command()(report)
     app.add_typer(study, name="study")
 
 
@@ -59,12 +63,6 @@ Example: `fourward study times --seeds 3 --batches 10 --cell-seconds 10`
 TRAINING = """Time whole training steps over the same grid, which the paper didn't: forward, loss, backward, Adam.
 
 Example: `fourward study training --seeds 3 --batches 10 --methods 4ward,fourward`
-"""
-ALL = """Run attributes, times, reassignment and training, one after another.
-
-Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's.
-
-Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
 """
 
 
@@ -129,6 +127,63 @@ def reassignment(
     words |= {"methods": methods, "seeds": seeds, "batches": batches}
     words |= {"variants": variants, "cell_seconds": cell_seconds}
     _measure("reassignment", out, words, seconds, retry, commit)
+
+
+def topologies(
+    out: Out = FOLDER,
+    topologies: Annotated[str | None, typer.Option(help="Some of them, with commas; default: all.")] = None,
+    data: Annotated[str | None, typer.Option(help="Some data sets, with commas; default: all.")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each pair: each draws graph, weights and samples anew.")] = 10,
+    epochs: Annotated[int, typer.Option(help="Times that all samples are seen.")] = 40,
+    draws: Annotated[int, typer.Option(help="Damages of each kind and share.")] = 5,
+    workers: Annotated[int | None, typer.Option(help="Processes on this machine; default: one a core.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster to run on instead.")] = None,
+    commit: Commit = None,
+) -> None:
+    """Train matched topologies on the same tasks, and damage them: random graphs, a connectome, its shuffle, MLPs.
+
+    Example: `fourward study topologies --seeds 3 --data digits,wine`
+    """
+    from fourward.study.front import summary_text, writing
+    from fourward.study.topologies import Topologies, run_topologies
+
+    lists = {"topologies": topologies, "data": data}
+    chosen: dict[str, Any] = {name: tuple(words.split(",")) for name, words in lists.items() if words is not None}
+    wanted = Topologies(**chosen, seeds=seeds, epochs=epochs, draws=draws)
+    with writing(out, commit) as store, _shown() as on_progress:
+        summary = run_topologies(store, wanted, workers=workers, scheduler=scheduler, on_progress=on_progress)
+    print(summary_text(summary, out))
+
+
+def everything(
+    out: Out = FOLDER,
+    device: Device = "cpu",
+    sizes: Sizes = None,
+    densities: Densities = None,
+    batch_sizes: BatchSizes = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    batches: Batches = None,
+    cell_seconds: CellSeconds = None,
+    seconds: Seconds = None,
+    retry: Retry = False,
+    commit: Commit = None,
+) -> None:
+    """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
+
+    Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's. Topologies run on the CPU, and
+    only if time is left of --seconds.
+
+    Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
+    """
+    began = time.monotonic()
+    words: dict[str, Any] = {"device": device, "sizes": sizes, "densities": densities, "batch_sizes": batch_sizes}
+    words |= {"methods": methods, "seeds": seeds, "batches": batches, "cell_seconds": cell_seconds}
+    _measure("all", out, words, seconds, retry, commit)
+    if seconds is None or time.monotonic() - began < seconds:
+        topologies(out, seeds=10 if seeds is None else seeds, commit=commit)
+    figures(out)
+    report(out)
 
 
 def gains(
@@ -196,15 +251,55 @@ def export(
             print(path)
 
 
+def figures(
+    out: Out = FOLDER,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures; default: figures, in that of --out.")
+    ] = None,
+) -> None:
+    """Draw every figure of the paper, and those of the topologies, from the results file: PNG and SVG.
+
+    Example: `fourward study figures`
+    """
+    from fourward.study.figures import draw_all
+    from fourward.study.store import Store
+
+    with Store(out / FILE, create=False) as store:
+        for path in draw_all(store, out / "figures" if to is None else to):
+            print(path)
+
+
+def report(
+    out: Out = FOLDER,
+    to: Annotated[Path | None, typer.Option(help="Folder for report.html; default: that of the results.")] = None,
+) -> None:
+    """Write report.html: all figures and tables, the machine, and the paper's findings beside yours, in one file.
+
+    Example: `fourward study report`
+    """
+    from fourward.study.report import write_report
+    from fourward.study.store import Store
+
+    with Store(out / FILE, create=False) as store:
+        print(write_report(store, out if to is None else to))
+
+
 def _measure(
     experiment: str, out: Path, words: dict[str, Any], seconds: float | None, retry: bool, commit: str | None
 ) -> None:
-    from fourward.study.front import PlainProgress, experiments_of, measure, protocols, summary_text
+    from fourward.study.front import experiments_of, measure, protocols, summary_text
 
     asked = protocols(experiments_of(experiment), words)
-    with _Bars() if sys.stderr.isatty() else nullcontext(PlainProgress()) as on_progress:
+    with _shown() as on_progress:
         summary = measure(out, asked, seconds=seconds, retry=retry, commit=commit, on_progress=on_progress)
     print(summary_text(summary, out))
+
+
+def _shown() -> AbstractContextManager[Callable[[Progress], None]]:
+    """Bars at a terminal, else lines."""
+    from fourward.study.front import PlainProgress
+
+    return _Bars() if sys.stderr.isatty() else nullcontext(PlainProgress())
 
 
 class _Bars:

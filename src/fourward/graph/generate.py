@@ -14,6 +14,7 @@ from fourward.graph.convert import EdgeList, IntArray
 from fourward.graph.dag import Dag
 from fourward.graph.gnp import gnp_pairs
 from fourward.graph.orient import Seed, along, generator
+from fourward.graph.swaps import random_ranks, swap_targets
 
 Order = Literal["random", "natural"]
 
@@ -123,6 +124,57 @@ def complete(n: int) -> Dag:
     """Nodes 0 to n-1, each joined to every later one: the densest DAG there is."""
     _check_count("n", n, 1)
     return Dag.from_edges(np.stack(np.triu_indices(n, 1), -1), nodes=n)
+
+
+def thin(dag: Dag, edges: int, *, seed: Seed = None) -> Dag:
+    """The same nodes with only so many of the edges, drawn at random.
+
+    No node loses its last incoming or its last outgoing edge, so sources and sinks stay what they are.
+
+    >>> thin(complete(20), 50, seed=0)
+    Dag(20 nodes, 50 edges, 1 input, 1 output)
+    """
+    _check_count("edges", edges, 0)
+    by_chance = dag.edges[generator(seed).permutation(dag.num_edges)]
+    kept = np.zeros(dag.num_edges, np.bool_)
+    kept[np.unique(by_chance[:, 1], return_index=True)[1]] = True
+    senders, first = np.unique(by_chance[:, 0], return_index=True)
+    kept[first[~np.isin(senders, by_chance[kept, 0])]] = True
+    needed = np.count_nonzero(kept)
+    if not needed <= edges <= dag.num_edges:
+        raise OptionError(
+            f"edges={edges:,} came, but of {dag.num_edges:,} edges only {needed:,} to {dag.num_edges:,} can be kept: "
+            "each node keeps one incoming and one outgoing edge if it has any."
+        )
+    kept[np.flatnonzero(~kept)[: edges - needed]] = True
+    return _with_edges(dag, by_chance[kept])
+
+
+def shuffle_degrees(dag: Dag, *, rounds: int = 20, seed: Seed = None) -> Dag:
+    """Another wiring at random in which every node keeps its number of incoming and of outgoing edges.
+
+    Each round draws an order in which the graph can be walked, and tries as many swaps as there are edges: u -> v and
+    x -> y become u -> y and x -> v where that follows the order and doubles no edge. So the graph stays acyclic.
+
+    Args:
+        dag: The graph; its labels, inputs and outputs are kept.
+        rounds: Number of rounds.
+        seed: Seed or generator of the orders and of the swaps.
+    """
+    _check_count("rounds", rounds, 0)
+    rng = generator(seed)
+    source, target = dag.source.astype(np.int64), dag.target.astype(np.int64)
+    for _ in range(rounds if dag.num_edges else 0):
+        rank = random_ranks(source, target, dag.num_nodes, rng.random(dag.num_nodes))
+        first, second = rng.integers(dag.num_edges, size=(2, dag.num_edges))
+        swap_targets(source, target, rank, first, second)
+    return _with_edges(dag, np.stack((source, target), -1))
+
+
+def _with_edges(dag: Dag, edges: IntArray) -> Dag:
+    """Other edges between the same nodes."""
+    inputs, outputs = ([dag.labels[v] for v in nodes.tolist()] for nodes in (dag.inputs, dag.outputs))
+    return Dag._build(EdgeList(edges[:, 0], edges[:, 1], dag.labels, directed=True), inputs, outputs)
 
 
 def _largest_component(pairs: IntArray, n: int, rng: np.random.Generator, order: Order = "random") -> Dag:

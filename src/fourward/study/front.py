@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,17 @@ def measure(
     commit: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Run experiments into the results file of a folder; says on stderr what is kept when it is interrupted."""
+    """Run experiments into the results file of a folder."""
+    with writing(out, commit) as store:
+        return run(store, asked, seconds=seconds, retry=retry, on_progress=on_progress)
+
+
+@contextmanager
+def writing(out: Path, commit: str | None = None) -> Iterator[Store]:
+    """The results file of a folder, to write to; says on stderr what is kept when the block is interrupted."""
     with Store(out / FILE, facts=facts(commit)) as store:
         try:
-            return run(store, asked, seconds=seconds, retry=retry, on_progress=on_progress)
+            yield store
         except KeyboardInterrupt:
             kept = len(store.rows())
             print(f"\n{kept:,} runs are kept in {store.path}. The same command goes on from there.", file=sys.stderr)

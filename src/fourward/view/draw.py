@@ -60,6 +60,10 @@ def draw(
 
     Returns:
         A matplotlib figure; a notebook shows it, and its `save(path)` writes it.
+
+    >>> from fourward import generate
+    >>> draw(generate.chain(3)).get_suptitle()
+    '3 nodes, 2 edges, 1 input, 1 output'
     """
     if kind not in ("auto", "lines", "density"):
         raise OptionError(f"kind={kind!r} came, but a picture is drawn by 'lines', 'density' or 'auto'.")

@@ -66,6 +66,10 @@ def view(
             ones.
         around: The label of a neuron round which to show a part of a large graph; default: the one with the most
             edges.
+
+    >>> from fourward import generate
+    >>> view(generate.chain(3)).shown
+    'Shown: all 3 neurons and all 2 edges.'
     """
     subject = subject_of(net_or_dag, layering, weight)
     scene = build_scene(subject, title or describe(subject.dag), samples, around)

@@ -129,3 +129,8 @@ function words(number) {
   if (!Number.isFinite(number)) return String(number);
   return Number(number.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
 }
+
+/** A number of things, in words. */
+function counted(number, word) {
+  return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
+}

@@ -99,7 +99,7 @@ function setWeak(percent) {
   const { kept, count, least } = graph.strong(percent / 100);
   Object.assign(state, { kept, count });
   const limit = percent > 0 && least !== null ? ` of size ${words(least)} or more` : "";
-  const of = `${graph.numEdges.toLocaleString("en")} ${scene.whole ? "" : "shown "}edges`;
+  const of = counted(graph.numEdges, scene.whole ? "edge" : "shown edge");
   find("weak-words").textContent = `${count.toLocaleString("en")} of ${of}${limit}`;
   state.partial = scene.whole && count === graph.numEdges ? "" : "Counted along the edges that are shown.";
   choose(state.selected, false);
@@ -165,7 +165,7 @@ function setStep(step) {
     const nodes = Array.from(state.column.keys()).filter((v) => state.column[v] === step);
     const edges = nodes.reduce((sum, v) => sum + graph.edgesAt(v, true).filter((e) => state.kept[e]).length, 0);
     const sample = graph.samples[state.sample]?.name;
-    const count = `${nodes.length.toLocaleString("en")} neurons from ${edges.toLocaleString("en")} ${scene.whole ? "" : "shown "}edges`;
+    const count = `${counted(nodes.length, "neuron")} from ${counted(edges, scene.whole ? "edge" : "shown edge")}`;
     say(`Layer ${layer}: ${count}${sample ? `, ${sample}` : ""}.`);
   }
   redraw();
@@ -182,7 +182,7 @@ function play(on) {
     };
     advance();
     if (state.step < state.layers.length - 1) {
-      state.playing = setInterval(advance, Math.min(Math.max(12000 / state.layers.length, 150), 900));
+      state.playing = setInterval(advance, Math.min(Math.max(12000 / state.layers.length, 60), 900));
     }
   }
   find("play").textContent = state.playing ? "Pause" : "Play";

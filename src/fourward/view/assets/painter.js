@@ -127,7 +127,9 @@ class Painter {
     const half = (BINS - 1) / 2;
     const shades = Array.from({ length: BINS }, () => []);
     const seen = this.seenBox();
-    for (let e = 0; e < this.graph.numEdges; e++) if (state.kept[e] && this.touches(seen, e)) shades[this.bin(e)].push(e);
+    for (let e = 0; e < this.graph.numEdges; e++) {
+      if (state.kept[e] && this.touches(seen, e)) shades[this.bin(e)].push(e);
+    }
     const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
     this.bundles = order.flatMap((bin) => bundles(shades[bin]).map((edges) => ({ bin, edges })));
     this.opacity = Math.min(Math.max(1500 / Math.max(state.count, 1), 0.15), 0.8);
@@ -164,7 +166,8 @@ class Painter {
   touches([left, top, right, bottom], e) {
     const [u, v, bend] = [this.graph.source[e], this.graph.target[e], this.bow[e] / 2];
     const [low, high] = this.y[u] < this.y[v] ? [this.y[u], this.y[v]] : [this.y[v], this.y[u]];
-    return this.x[v] >= left && this.x[u] <= right && high + Math.max(bend, 0) >= top && low + Math.min(bend, 0) <= bottom;
+    const beside = this.x[v] < left || this.x[u] > right;
+    return !beside && high + Math.max(bend, 0) >= top && low + Math.min(bend, 0) <= bottom;
   }
 
   toGraph(pen) {
@@ -175,7 +178,8 @@ class Painter {
   /** The shade of an edge, from the most negative to the most positive weight. */
   bin(e) {
     const half = (BINS - 1) / 2;
-    return this.graph.weight ? half + Math.round(half * this.share(this.graph.weight[e], this.graph.weightLimit)) : half;
+    if (!this.graph.weight) return half;
+    return half + Math.round(half * this.share(this.graph.weight[e], this.graph.weightLimit));
   }
 
   /** A value as a share of its limit, from -1 to 1; 0 for what isn't a number. */
@@ -317,9 +321,11 @@ class Painter {
       if (v < 0 || written >= MOST_LABELS || this.isDim(v, state)) continue;
       const [x, y] = spots[v];
       const label = shortened(this.graph.labels[v], 18);
-      if (!this.inside(x, y) || !claim(taken, nodes, x, y - radius - 8, 7.2 * label.length)) continue;
-      pen.strokeText(label, x, y - radius - 4);
-      pen.fillText(label, x, y - radius - 4);
+      const ringed = v === state.selected || v === state.current;
+      const above = y - radius - (ringed ? 9 : 4);
+      if (!this.inside(x, y) || !claim(taken, nodes, x, above - 4, 7.2 * label.length)) continue;
+      pen.strokeText(label, x, above);
+      pen.fillText(label, x, above);
       written++;
     }
   }

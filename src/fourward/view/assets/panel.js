@@ -55,8 +55,10 @@ class Panel {
     }
     const list = element("dl");
     const count = (set) => (set.reduce((sum, bit) => sum + bit, 0) - 1).toLocaleString("en");
-    const facts = [...this.facts(v, state), ["ancestors", count(state.ancestors)], ["descendants", count(state.descendants)]];
-    for (const [name, value] of facts) list.append(element("dt", name), element("dd", value));
+    const related = ["ancestors", "descendants"].map((name) => [name, count(state[name])]);
+    for (const [name, value] of [...this.facts(v, state), ...related]) {
+      list.append(element("dt", name), element("dd", value));
+    }
     const parts = [element("h2", this.graph.labels[v]), list];
     if (state.partial) parts.push(element("p", state.partial));
     for (const into of [true, false]) parts.push(...this.neighbours(v, into, state));
@@ -98,9 +100,8 @@ class Panel {
     hits.sort((a, b) => exact(a) - exact(b) || state.column[a] - state.column[b] || a - b);
     const rows = hits.slice(0, MOST_LISTED).map((v) => this.row(v, `layer ${state.layers[state.column[v]]}`));
     this.found.replaceChildren(...rows);
-    const count = hits.length.toLocaleString("en");
     const more = hits.length > MOST_LISTED ? `, the first ${MOST_LISTED} by layer` : "";
-    this.foundWords.textContent = `${count} ${wanted ? "found" : "neurons"}${more}`;
+    this.foundWords.textContent = `${counted(hits.length, "neuron")}${wanted ? " found" : ""}${more}`;
     return hits;
   }
 }
@@ -125,7 +126,9 @@ function showLegend(box, graph, painter, state) {
   });
   if (graph.weight) keys.push(scale("weight", [graph.weight], graph.weightLimit, painter));
   const activations = graph.samples.map(({ activation }) => activation);
-  if (state.step >= 0 && activations.length) keys.push(scale("activation", activations, graph.activationLimit, painter));
+  if (state.step >= 0 && activations.length) {
+    keys.push(scale("activation", activations, graph.activationLimit, painter));
+  }
   box.replaceChildren(...keys);
 }
 

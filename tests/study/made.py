@@ -1,0 +1,93 @@
+"""Rows made by hand, with answers that are known."""
+
+from fourward.study.matched import TOPOLOGIES
+from fourward.study.problems import PROBLEMS
+from fourward.study.store import Store
+
+FACTS = {
+    "processor": "a processor",
+    "cores": 2,
+    "threads": 1,
+    "card": None,
+    "commit": "abc",
+    "versions": {"torch": "2"},
+}
+HOSTILE = "<script>alert('x')</script> & \"Sons\""
+SIZES, CHANCES, BATCHES = (64, 128, 256), (0.2, 0.4, 0.8, 1.0), (32, 512)
+
+
+def height(size, p):
+    return round(size * (0.2 + 0.8 * p))
+
+
+def seconds(method, size, p, batch):
+    """As the paper has them: 4Ward by the height, sequential by the size and deepstruct by its square."""
+    return {
+        "4ward": 1e-4 * height(size, p) * 1.25,
+        "sequential": 1e-4 * size,
+        "deepstruct": 1e-6 * height(size, p) ** 2 * 12,
+        "fourward": 1e-6 * height(size, p),
+    }[method]
+
+
+def timed(store, experiment="times", *, method_seconds=seconds, seeds=2, cut=(), skip=(), device="cpu"):
+    for size in SIZES:
+        for p in CHANCES:
+            for batch in BATCHES:
+                for method in ("sequential", "deepstruct", "4ward", "fourward"):
+                    for seed in range(seeds):
+                        if (size, p) in skip:
+                            continue
+                        key = {"size": size, "p": p, "batch": batch, "seed": seed, "method": method}
+                        key |= {"device": device, "batches": 10}
+                        mean = method_seconds(method, size, p, batch) * (1 + 0.01 * seed)
+                        values = {"mean": mean, "median": mean, "deviation": 0.1 * mean, "count": 10}
+                        values |= {"height": height(size, p), "edges": 10 * size}
+                        if (method, size, p) in cut:
+                            store.add(experiment, key, {"count": 0}, status="cut off", note="10 s are over")
+                        else:
+                            store.add(experiment, key, values, seconds=1.0)
+
+
+def attributes(store):
+    for size in SIZES:
+        for p in CHANCES:
+            for seed in range(3):
+                values = {"height": height(size, p), "attenuation": size / height(size, p)}
+                store.add("attributes", {"size": size, "p": p, "seed": seed}, values)
+
+
+def reassigned(store, *, deviation=0.02, moved=0.25, device="cpu"):
+    for p in CHANCES:
+        for graph in range(2):
+            for variant in range(3):
+                key = {"size": 64, "p": p, "batch": 512, "graph": graph, "variant": variant, "method": "4ward"}
+                mean = seconds("4ward", 64, p, 512) * (1 + deviation * (variant - 1))
+                values = {"mean": mean, "median": mean, "deviation": 0.0, "count": 10, "height": height(64, p)}
+                values["moved"] = moved * (1.0 - p) / 0.8
+                store.add("reassignment", key | {"device": device, "batches": 10}, values)
+
+
+def learned(store, *, seeds=3, tasks=tuple(PROBLEMS)):
+    for t, topology in enumerate(TOPOLOGIES):
+        for data in tasks:
+            for seed in range(seeds):
+                accuracy = 0.9 - 0.02 * t + 0.01 * seed
+                curve = [accuracy, accuracy - 0.2, 0.3]
+                values = {"accuracy": accuracy, "chance": 0.25, "train_loss": [1.0, 0.5], "held_loss": [1.0, 0.6]}
+                values["damage"] = {"shares": [0.0, 0.3, 0.9], "edges": curve, "neurons": curve[::-1]}
+                values |= {"neurons": 302, "edges": 2542, "parameters": 4000, "height": 30}
+                key = {"topology": topology, "data": data, "seed": seed, "epochs": 2}
+                store.add("topologies", key, values)
+
+
+def everything(path):
+    """A whole study of a hostile machine, some of it cut off and some of it not run."""
+    with Store(path, facts={**FACTS, "processor": HOSTILE}) as store:
+        cut = {("deepstruct", 256, 1.0), ("deepstruct", 256, 0.8)}
+        timed(store, cut=cut, skip={(256, 0.4)})
+        timed(store, "training", cut=cut)
+        attributes(store)
+        reassigned(store)
+        learned(store, tasks=("digits", "wine"))
+    return path

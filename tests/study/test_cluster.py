@@ -1,0 +1,102 @@
+"""Runs on a Dask cluster, workers that die among them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fourward.errors import OptionError, StudyError
+from fourward.study import cluster
+from fourward.study.cluster import attempt, run_all
+from fourward.study.store import Store
+
+FACTS = {"commit": "abc"}
+
+
+def risky(key):
+    """Kills its worker at the first try where `dies`, raises where `raises`."""
+    mark = Path(str(key["folder"])) / f"tried-{key['number']}"
+    if key["kind"] == "dies" and not mark.exists():
+        mark.touch()
+        os._exit(1)
+    if key["kind"] == "raises":
+        raise ValueError("this one is wrong\nand says more")
+    return {"square": key["number"] ** 2, "worker": os.getpid(), "threads": os.environ.get("OMP_NUM_THREADS")}
+
+
+def test_a_lost_worker_costs_its_run_only_and_errors_are_outcomes(tmp_path):
+    kinds = ["works", "dies", "raises", "works"]
+    keys = [{"number": k, "kind": kind, "folder": str(tmp_path)} for k, kind in enumerate(kinds)]
+    seen = []
+    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+        summary = run_all(store, "squares", keys, risky, workers=1, on_progress=seen.append)
+        rows = {row.key["number"]: row for row in store.rows("squares")}
+    assert summary.ended == {"done": 3, "failed": 1}
+    assert [rows[k].status for k in range(4)] == ["done", "done", "failed", "done"]
+    assert rows[1].values["square"] == 1
+    assert (tmp_path / "tried-1").exists(), "it died once"
+    assert rows[2].note == "ValueError: this one is wrong"
+    assert rows[0].values["worker"] != os.getpid()
+    assert rows[0].values["threads"] == "1"
+    assert [(progress.ended, progress.total) for progress in seen] == [(k, 4) for k in range(5)]
+    assert seen[-1].left == 0
+
+
+def keys(folder, count):
+    return [{"number": k, "kind": "works", "folder": str(folder)} for k in range(count)]
+
+
+def test_what_is_there_is_not_run_again(fake, tmp_path):
+    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+        run_all(store, "squares", keys(tmp_path, 2), risky)
+        summary = run_all(store, "squares", keys(tmp_path, 5), risky)
+        assert (summary.skipped, summary.ended["done"]) == (2, 3)
+        again = run_all(store, "squares", keys(tmp_path, 5), risky)
+        assert (again.skipped, sum(again.ended.values())) == (5, 0)
+
+
+def test_a_cluster_that_goes_away_keeps_what_is_done(fake, tmp_path):
+    fake.left = 2
+    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+        with pytest.raises(StudyError, match="the cluster went away") as caught:
+            run_all(store, "squares", keys(tmp_path, 5), risky)
+        assert caught.value.exit_code == 1
+        assert len(store.rows("squares")) == 2
+
+
+def test_an_interrupt_keeps_what_is_done(fake, tmp_path):
+    def stop(progress):
+        if progress.ended == 3:
+            raise KeyboardInterrupt
+
+    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+        with pytest.raises(KeyboardInterrupt):
+            run_all(store, "squares", keys(tmp_path, 5), risky, on_progress=stop)
+        assert len(store.rows("squares")) == 3
+
+
+def test_a_cluster_that_is_there(tmp_path):
+    from distributed import LocalCluster
+
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as there,
+        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+    ):
+        summary = run_all(store, "squares", keys(tmp_path, 6), risky, scheduler=there.scheduler_address)
+        assert summary.ended["done"] == len(store.rows("squares")) == 6
+
+
+def test_an_address_without_a_scheduler(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    with (
+        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+        pytest.raises(OptionError, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:9'"),
+    ):
+        run_all(store, "squares", keys(tmp_path, 1), risky, scheduler="tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(("kind", "status"), [("works", "done"), ("raises", "failed")])
+def test_an_attempt_keeps_the_time_however_it_ends(kind, status):
+    outcome = attempt(risky, {"number": 3, "kind": kind, "folder": "nowhere"})
+    assert outcome.status == status
+    assert outcome.seconds > 0

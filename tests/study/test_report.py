@@ -1,0 +1,127 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from fourward.study.cells import newest
+from fourward.study.report import measured, write_report
+from fourward.study.report_tables import differences
+from fourward.study.store import Store
+from tests.study import made
+
+
+class Outline(HTMLParser):
+    """All tags with their attributes, and all text."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.words = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def read(path):
+    outline = Outline()
+    outline.feed(path.read_text())
+    return outline
+
+
+@pytest.fixture(scope="module")
+def page(study, tmp_path_factory):
+    with Store(study, create=False) as store:
+        return write_report(store, tmp_path_factory.mktemp("report"))
+
+
+def test_the_page_asks_for_nothing(page):
+    outline = read(page)
+    kinds = {tag for tag, _ in outline.tags}
+    assert not kinds & {"script", "link", "iframe", "object", "base", "form"}
+    for _, attributes in outline.tags:
+        for name in ("src", "href", "srcset", "action", "data"):
+            assert attributes.get(name, "#").startswith(("#", "data:image/svg+xml;base64,"))
+    text = page.read_text()
+    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_words_from_outside_are_escaped(page):
+    assert made.HOSTILE in " ".join(read(page).words)
+    assert "<script" not in page.read_text()
+
+
+def test_all_parts_are_there(page):
+    outline = read(page)
+    words = " ".join(outline.words)
+    assert sum(tag == "img" for tag, _ in outline.tags) == 11
+    for published in ("2.80", "2.47 to 160.37", "no differences on an RTX A6000"):
+        assert published in words
+    for text in ("seeds: 2 instead of 30", "Cut off: 16 runs. Failed: 0 runs.", "commit", "abc", "torch 2"):
+        assert text in words
+    verdicts = [attributes["class"] for tag, attributes in outline.tags if "verdict" in attributes.get("class", "")]
+    assert verdicts == ["verdict holds"] * 8
+    assert not [path for path in page.parent.iterdir() if path.name.startswith(".report")]
+
+
+def test_tags_are_closed(page):
+    text = re.sub(r"base64,[A-Za-z0-9+/=]+", "", page.read_text())
+    for tag in ("section", "table", "tr", "td", "details", "figure", "ul", "li"):
+        assert len(re.findall(f"<{tag}[ >]", text)) == text.count(f"</{tag}>")
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    monkeypatch.setattr("fourward.study.report.pictures", lambda found: [])
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_empty_and_a_partial_store(tmp_path):
+    with Store(tmp_path / "results.sqlite", facts=made.FACTS) as store:
+        assert "The results file is empty" in " ".join(read(write_report(store, tmp_path)).words)
+        made.learned(store, seeds=1, tasks=("wine",))
+        words = " ".join(read(write_report(store, tmp_path)).words)
+    assert "not in this results file: " in words
+    assert "can't be said" in words
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_rows_of_other_commits_are_counted(tmp_path):
+    path = tmp_path / "results.sqlite"
+    with Store(path, facts={**made.FACTS, "commit": "old"}) as store:
+        made.attributes(store)
+    with Store(path, facts=made.FACTS) as store:
+        made.attributes(store)
+        assert "36 more runs in the file aren't shown" in " ".join(read(write_report(store, tmp_path)).words)
+
+
+def test_what_was_reduced(found):
+    said = measured("reassignment", found["reassignment"])
+    assert (said.seeds, said.variants, said.batches, said.methods) == (2, 3, 10, ("4ward",))
+    assert measured("attributes", found["attributes"]).seeds == 3
+    assert measured("times", found["times"][:-1]).seeds == 1, "the fewest graphs of any cell"
+
+
+def test_topologies_are_compared_seed_by_seed(tmp_path):
+    with Store(tmp_path / "results.sqlite", facts=made.FACTS) as store:
+        made.learned(store, tasks=("wine",))
+        rows = newest(store)["topologies"]
+    found = differences(rows, lambda row: row.values["accuracy"])
+    assert found["erdos-renyi", "wine"] == pytest.approx([0.1, 0.1, 0.1])
+    assert ("mlp", "wine") not in found
+    assert len(found) == 6
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_page_that_fails_leaves_the_old_page(tmp_path, monkeypatch):
+    with Store(tmp_path / "results.sqlite", facts=made.FACTS) as store:
+        path = write_report(store, tmp_path)
+        before = path.read_text()
+        monkeypatch.setattr("fourward.study.report.page", lambda *parts: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_report(store, tmp_path)
+    assert path.read_text() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "results.sqlite"]
