@@ -116,6 +116,13 @@ def test_bad_options_are_named(changed, error, words):
         fit(**{"model": small_net(), "x": x, "y": y, "epochs": 3} | changed)
 
 
+def test_a_cluster_around_it_changes_nothing(monkeypatch):
+    for name, value in {"SLURM_NTASKS": 4, "SLURM_JOB_NAME": "study", "SLURM_PROCID": 1, "SLURM_LOCALID": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    x, y = blobs()
+    assert len(fit(small_net(), x, y, epochs=2).train_loss) == 2
+
+
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled_data(name):
     data = bundled(name)
