@@ -16,6 +16,7 @@ from fourward.graph.orient import Seed, feedback_edges, generator
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
+_BARE = "; bare=True, on the command line `fourward graph --bare`, reads the graph of a file alone"
 
 
 class Weighted(NamedTuple):
@@ -40,14 +41,16 @@ class Loaded(NamedTuple):
     merged: int = 0  #: edges that were added to another between the same nodes
 
 
-def from_networkx(graph: nx.Graph) -> Weighted:
+def from_networkx(graph: nx.Graph, bare: bool = False) -> Weighted:
     """A networkx graph with `weight` on edges, `bias` and `activation` on nodes, as `to_networkx` makes them."""
     raw = convert.from_networkx(graph)
+    if bare:
+        return Weighted(raw)
     weight = _numbers([value for *_, value in graph.edges(data="weight")], "edges", "weight")
     if weight is not None and np.isnan(weight).any():
         missing = [(u, v) for u, v, value in graph.edges(data="weight") if value is None]
         raise WeightError(
-            f"{len(missing):,} of {len(weight):,} edges have no weight: {some(missing)}. Give all, or none."
+            f"{len(missing):,} of {len(weight):,} edges have no weight: {some(missing)}. Give all, or none{_BARE}."
         )
     bias = _numbers([value for _, value in graph.nodes(data="bias")], "nodes", "bias")
     activation = tuple(value for _, value in graph.nodes(data="activation"))
@@ -65,7 +68,7 @@ def settle(
     outputs: Chosen = None,
 ) -> Loaded:
     """Make a Dag of it, directed and rid of feedback edges as the options say; see `fourward.files.read_dag`."""
-    directed = _direct(given, orient, seed, loops=not remove_feedback)
+    directed = _direct(given, orient, seed)
     given, merged = _merge(directed) if merge else (directed, 0)
     removed: tuple[tuple[Hashable, Hashable], ...] = ()
     if remove_feedback:
@@ -81,7 +84,7 @@ def settle(
     return Loaded(dag, weight, bias, activation, removed, merged)
 
 
-def _direct(given: Weighted, orient: Orient, seed: Seed, loops: bool) -> Weighted:
+def _direct(given: Weighted, orient: Orient, seed: Seed) -> Weighted:
     graph = given.graph
     if orient is None:
         if not graph.directed:
@@ -197,11 +200,11 @@ def _numbers(values: list[Any], things: str, name: str) -> FloatArray | None:
         return None
     for value in values:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float | np.number)):
-            raise FileError(f"{things} have a {name} of {value!r}, but it must be a number.")
+            raise FileError(f"{things} have a {name} of {value!r}, but it must be a number{_BARE}.")
     numbers = np.array([np.nan if value is None else value for value in values], np.float64)
     wrong = [v for v, number in zip(values, numbers.tolist(), strict=True) if v is not None and not np.isfinite(number)]
     if wrong:
-        raise WeightError(f"{things} have a {name} of {some(wrong)}, but it must be finite.")
+        raise WeightError(f"{things} have a {name} of {some(wrong)}, but it must be finite{_BARE}.")
     return numbers
 
 
