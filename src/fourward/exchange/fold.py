@@ -60,7 +60,8 @@ def fold(
     place = torch.from_numpy(whole.find_edges(pairs))
     weight = torch.empty(whole.num_edges, dtype=torch.float64)
     weight[place] = torch.cat([values for _, values in parts])
-    folded.load_edge_weights(weight, [bias[whole.labels[v]] for v in whole.neurons.tolist()])
+    biases = torch.tensor([bias[whole.labels[v]] for v in whole.neurons.tolist()], dtype=torch.float64)
+    folded.load_edge_weights(weight, biases)
     return folded.train(net.training)
 
 
