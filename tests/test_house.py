@@ -25,6 +25,7 @@ ROOMS = [
     "nn",
     "paper",
     "view",
+    "exchange",
     "train",
     "study",
     "demo",

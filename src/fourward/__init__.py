@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, layering, paper
+    from fourward import errors, exchange, layering, paper
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
@@ -33,6 +33,7 @@ _HOMES = {
     "connectomes": "fourward.graph",
     "draw": "fourward.view.draw",
     "errors": "fourward",
+    "exchange": "fourward",
     "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
@@ -54,6 +55,7 @@ __all__ = [
     "connectomes",
     "draw",
     "errors",
+    "exchange",
     "files",
     "generate",
     "layering",

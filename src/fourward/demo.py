@@ -9,25 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor, nn
 
 from fourward.errors import require
 from fourward.graph.connectomes import load
 from fourward.nn.module import FourWard
 from fourward.paper import Masked4Ward
+from fourward.train.data import bundled, split
+from fourward.train.fitting import fit
+from fourward.train.model import Model, Scaling
+from fourward.train.watch import Progress
 from fourward.view.draw import draw
 
 BATCH = 64
-
-
-class Digits(NamedTuple):
-    """Images of handwritten digits, standardised, in two parts."""
-
-    x: Tensor
-    y: Tensor
-    held_x: Tensor
-    held_y: Tensor
 
 
 class Outcome(NamedTuple):
@@ -37,33 +32,6 @@ class Outcome(NamedTuple):
     seconds: float
     times: dict[str, tuple[float, float]]  #: seconds of a forward pass and of a training step, by method
     picture: Path
-
-
-def read_digits(seed: int) -> Digits:
-    """scikit-learn's bundled digits, a fifth of them held out, standardised by the rest."""
-    datasets, selection = require("sklearn.datasets", "train"), require("sklearn.model_selection", "train")
-    data = datasets.load_digits()
-    parts = selection.train_test_split(data.data, data.target, test_size=0.2, stratify=data.target, random_state=seed)
-    x, held_x = (torch.tensor(part, dtype=torch.float32) for part in parts[:2])
-    mean, deviation = x.mean(0), x.std(0) + 0.1
-    y, held_y = map(torch.tensor, parts[2:])
-    return Digits((x - mean) / deviation, y, (held_x - mean) / deviation, held_y)
-
-
-def train(model: nn.Module, digits: Digits, epochs: int, seed: int, tick: Callable[[float], None]) -> None:
-    """AdamW on cross-entropy with a one-cycle learning rate; `tick` receives the loss after each epoch."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
-    steps = epochs * -(-len(digits.x) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=9e-3, total_steps=steps)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(digits.x), generator=generator).split(BATCH):
-            loss = nn.functional.cross_entropy(model(digits.x[rows]), digits.y[rows], label_smoothing=0.05)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-        tick(loss.item())
 
 
 def time_methods(net: FourWard, repeats: int = 30) -> dict[str, tuple[float, float]]:
@@ -91,8 +59,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
     """Load the worm, train it, time it, draw it; everything is told as it happens."""
-    console_module, progress_module = require("rich.console", "cli"), require("rich.progress", "cli")
-    console = console_module.Console(highlight=False)
+    console = require("rich.console", "cli").Console(highlight=False)
     worm = load("c-elegans")
     net = FourWard(worm.dag, init="kaiming_normal", seed=seed)
     lay = net.layering
@@ -102,21 +69,25 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
         f"({len(worm.removed):,} feedback edges left out), height {lay.height}, attenuation {lay.attenuation:.2f}"
     )
     console.print(net.explain())
-    digits = read_digits(seed)
-    generator = torch.Generator().manual_seed(seed)
-    model = nn.Sequential(
-        _adaptor(digits.x.shape[1], net.dag.num_inputs, generator), net, _adaptor(net.dag.num_outputs, 10, generator)
-    )
-    start = time.perf_counter()
-    columns = ["[progress.description]{task.description}", progress_module.BarColumn()]
-    columns += ["{task.completed}/{task.total} epochs", progress_module.TimeRemainingColumn(), "{task.fields[loss]}"]
-    with progress_module.Progress(*columns, console=console) as progress:
-        task = progress.add_task("learning the digits", total=epochs, loss="")
-        train(model, digits, epochs, seed, lambda loss: progress.update(task, advance=1, loss=f"loss {loss:.3f}"))
-    seconds = time.perf_counter() - start
-    with torch.no_grad():
-        accuracy = (model(digits.held_x).argmax(1) == digits.held_y).double().mean().item()
-    console.print(f"[bold]{accuracy:.1%}[/bold] of {len(digits.held_y)} held-out digits right, after {seconds:.1f} s")
+    digits = bundled("digits")
+    rows, held, _ = split(digits.y, 0.2, 0.0, seed)
+    ink = Scaling(np.full(64, 8.0), np.full(64, 8.0))  # 0 to 16, as -1 to 1
+    model = Model(net, digits.features, digits.targets, digits.classes, ink, None, seed=seed)
+    x, y = ink.apply(digits.x), digits.y
+    with Progress(console) as progress:
+        history = fit(
+            model,
+            x[rows],
+            y[rows],
+            held=(x[held], y[held]),
+            epochs=epochs,
+            learning_rate=9e-3,
+            smoothing=0.05,
+            seed=seed,
+            watchers=[progress],
+        )
+    seconds, accuracy = sum(history.seconds), history.held_score[-1]
+    console.print(f"[bold]{accuracy:.1%}[/bold] of {len(held)} held-out digits right, after {seconds:.1f} s")
     times = time_methods(net)
     for name, (forward, step) in times.items():
         console.print(f"{name:>20}: forward {1e3 * forward:6.2f} ms, forward and backward {1e3 * step:6.2f} ms")
@@ -124,16 +95,6 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
     draw(net, picture, title="C. elegans after learning the digits")
     console.print(f"picture of the layering and the weights: {picture}")
     return Outcome(accuracy, seconds, times, picture)
-
-
-def _adaptor(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer whose weights come from a generator of its own."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    assert isinstance(layer, nn.Linear)
-    with torch.no_grad():
-        for parameter in (layer.weight, layer.bias):
-            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-    return layer
 
 
 def main() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 import fourward as fw
 from fourward.cli import app
+from fourward.errors import require
 from fourward.train import checkpoint, watch
+from fourward.train import run as run_module
 
 
 @pytest.fixture
@@ -53,6 +55,28 @@ def test_from_a_table_to_predictions(folder, capsys):
     for few, many in zip(by_name, whole[:10], strict=True):
         assert few["way"] == many["way"] == max(("down", "up"), key=lambda name: float(few[f"p({name})"]))
         assert float(few["p(up)"]) == pytest.approx(float(many["p(up)"]), rel=1e-4)
+
+
+def test_a_cyclic_graph_is_trained_without_its_feedback(folder, capsys):
+    (folder / "g.csv").write_text("a,b\nb,c\nc,b\nc,d\na,e\n")
+    words = ("train", "g.csv", "--data", "wine", "--epochs", 1, "--device", "cpu", "--out", "a")
+    assert run(*words) == 2
+    assert "--remove-feedback" in capsys.readouterr().err
+    assert run(*words, "--remove-feedback", "--outputs", "d") == 0
+    assert "1 feedback edges were removed" in capsys.readouterr().err
+    assert fw.load("a/best.safetensors").dag.num_outputs == 1
+    assert run("evaluate", "a", "--graph", "g.csv") == 2
+
+
+def test_pictures_are_drawn_where_they_can_be(folder, capsys, monkeypatch):
+    assert train("--epochs", 2, "--out", "a") == 0
+    shown = capsys.readouterr().out
+    for name in ("curves.png", "activations.png"):
+        assert f"a/{name}" in shown
+        assert (folder / "a" / name).read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(run_module, "learning_curves", lambda *_: require("a_package_nobody_has", "plot"))
+    assert train("--epochs", 2, "--out", "b") == 0
+    assert "no pictures: this needs the package" in capsys.readouterr().out
 
 
 def test_regression_predicts_in_the_targets_own_units(folder, capsys):

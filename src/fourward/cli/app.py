@@ -12,6 +12,11 @@ from fourward.errors import FourwardError, require
 #: Modules of this room; each has `register(app)`, which adds its commands. Heavy imports stay inside the commands.
 COMMANDS: list[str] = [
     "demo",
+    "graph",
+    "info",
+    "export",
+    "imports",
+    "bench",
     "train",
     "evaluate",
     "predict",

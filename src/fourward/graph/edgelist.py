@@ -21,6 +21,7 @@ from fourward.graph.weighted import Loaded, Weighted
 HEADS = ("source", "target", "from", "to", "pre", "post", "src", "dst", "sender", "receiver", "u", "v")
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _LONGEST = 2**20  # bytes of a line with an edge
 #: Peak bytes of memory for each row, from the file to a Dag, measured on 10^7 rows; text labels add what they are long.
 _ROW_BYTES = 100
@@ -42,7 +43,7 @@ class _Layout(NamedTuple):
     said: dict[str, Any]  # by our own comment line
 
 
-def read(path: Path, kind: str, header: bool | None = None, columns: Sequence[str | int] | None = None) -> Weighted:
+def read(path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, bare: bool) -> Weighted:
     """The edges of a text file; `fourward.files.read` has the rules."""
     require("pyarrow", "files")
     data = content.load(path)
@@ -50,6 +51,7 @@ def read(path: Path, kind: str, header: bool | None = None, columns: Sequence[st
         layout = _look(path, data, kind, header, columns)
         if isinstance(layout, dict):
             return Weighted(_edgeless(layout), stated=False)
+        layout = layout._replace(columns=layout.columns[:2]) if bare else layout
         _check_memory(path, data, layout)
         source, target, weight = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -114,7 +116,7 @@ def _comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int, int]:
     for line, start, text in _lines(data, at, 1):
         if text and not text.startswith(b"#"):
             return said, start, line
-        said |= notes.parse(path, text[1:].decode().strip())
+        said |= notes.parse(path, text[1:].decode(errors="replace").strip())
     raise FileError(f"{path} holds no edges.")
 
 
@@ -140,15 +142,8 @@ def _is_header(top: _Row, below: _Row | None) -> bool:
     if len(top.cells) >= 2 and all(cell.strip().lower() in HEADS for cell in top.cells[:2]):
         return True
     cells = below.cells if below is not None else []
-    return any(_is_number(low) and not _is_number(high) for high, low in zip(top.cells, cells, strict=False))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    pairs = zip(top.cells, cells, strict=False)
+    return any(_NUMBER.fullmatch(low) and not _NUMBER.fullmatch(high) for high, low in pairs)
 
 
 def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int] | None) -> tuple[int, ...]:
@@ -259,7 +254,10 @@ def _wrong_width(path: Path, row: _Row, wanted: int, delimiter: str) -> FileErro
 
 
 def _is_finite(cell: str) -> bool:
-    return _is_number(cell) and np.isfinite(float(cell))
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
 
 
 def _line_of(data: Bytes, layout: _Layout, k: int) -> int:
@@ -299,7 +297,7 @@ def _as_listed(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:
 
 def _shortest(labels: list[Any]) -> Labels:
     """Labels that are 0 to N-1 take no memory."""
-    return range(len(labels)) if labels[0] == 0 and labels[-1] == len(labels) - 1 else tuple(labels)
+    return range(len(labels)) if labels == list(range(len(labels))) else tuple(labels)
 
 
 def _first_seen(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:

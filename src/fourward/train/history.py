@@ -13,9 +13,10 @@ class History:
 
     train_loss: list[float] = field(default_factory=list)  #: mean over the epoch, while the weights still moved
     held_loss: list[float] = field(default_factory=list)
-    held_score: list[float] = field(default_factory=list)  #: accuracy, or R2 in regression
+    held_score: list[float] = field(default_factory=list)  #: the higher the better
     learning_rate: list[float] = field(default_factory=list)  #: at the end of the epoch
     seconds: list[float] = field(default_factory=list)  #: of the epoch
+    score: str = "accuracy"  #: what the score is: accuracy, or r2 in regression
 
     @property
     def best_epoch(self) -> int:
@@ -29,7 +30,8 @@ class History:
 
     def rows(self) -> list[dict[str, float]]:
         """A row for each epoch, counted from 1, as a table would have it."""
-        curves = {name: curve for name, curve in asdict(self).items() if curve}
+        curves = {name.replace("score", self.score): curve for name, curve in asdict(self).items() if name != "score"}
         return [
-            {"epoch": k + 1} | {name: curve[k] for name, curve in curves.items()} for k in range(len(self.train_loss))
+            {"epoch": k + 1} | {name: curve[k] for name, curve in curves.items() if curve}
+            for k in range(len(self.train_loss))
         ]

@@ -21,7 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
 
 from fourward._files import replacing
 from fourward.errors import DataError, FileError, FourwardError, OptionError
@@ -37,8 +39,12 @@ from fourward.train.loop import Loop, Paused, Watcher
 from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
 from fourward.train.options import PRECISIONS, Setup
+from fourward.train.places import places
 from fourward.train.watch import TensorBoard
+from fourward.view.curves import activation_map, learning_curves
 
+#: Rows of an activation map.
+SHOWN = 200
 #: Seconds within an epoch after which the state is kept all the same.
 _LONG = 60.0
 
@@ -49,8 +55,10 @@ class Result:
 
     out: Path
     history: History
+    rows: dict[str, int]  #: how many there were to learn from, held out, and to test on
     measures: dict[str, Any] | None  #: of the best model on the rows it was tested on, if there are any
     model: Model  #: the best one
+    shown: Tensor  #: (S, inputs) what some rows, if possible such that it was tested on, bring to its network's inputs
 
 
 class Interrupted(FourwardError):  # noqa: N818 - nothing is wrong
@@ -78,13 +86,14 @@ def start(
         direct: No linear layers between features and inputs, and between outputs and classes or targets.
         network: Options of FourWard, for a Dag. Its outputs have no activation if `direct`, else that of the rest.
         watchers: Called after some steps and after each epoch.
-        where: Devices, for Lightning's Trainer.
+        where: Devices, as `fourward.train.places.places` gives them; default: one, a card where there is one.
 
     Returns:
         The result in the first process, None in others.
     """
     out = Path(out)
-    if (out / LAST).exists() and _rank() == 0:
+    first = "strategy" not in where or getattr(rank_zero_only, "rank", 0) == 0
+    if first and (out / LAST).exists():
         raise OptionError(f"{out} already holds a run. Go on with it (--resume), or take another folder.")
     data = _read(setup)
     learn, _, _ = _parts(data, setup)
@@ -167,36 +176,48 @@ def _train(
         loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
     if not loop.finished:
         _learn(loop, keeper, setup, where)
-    if _rank() > 0:
+    if loop.global_rank > 0:
         return None
     best, _, _ = checkpoint.load(out / BEST)
     measures = measure(best, data.x[test], data.y[test]) if len(test) else None
-    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "test": measures}
+    rows = {"learn": len(learn), "held": len(held), "test": len(test)}
+    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "rows": rows, "test": measures}
     with replacing(out / "result.json") as temporary:
         temporary.write_text(json.dumps(said, indent=2) + "\n")
-    return Result(out, loop.history, measures, best)
+    shown = _entering(best, data.x[test if len(test) else learn][:SHOWN])
+    return Result(out, loop.history, rows, measures, best, shown)
+
+
+def _entering(model: Model, x: Array) -> Tensor:
+    scaled = torch.as_tensor(model.scale_x.apply(x)).to(model.net.weight.dtype)
+    with torch.no_grad():
+        entering: Tensor = model.enter(scaled)
+    return entering
+
+
+def draw(result: Result) -> list[Path]:
+    """Draw the learning curves, and how active each layer of the best model is; the files."""
+    curves, active = result.out / "curves.png", result.out / "activations.png"
+    learning_curves(result.out / "history.csv", curves)
+    activation_map(result.model.net, result.shown, active)
+    return [curves, active]
 
 
 def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
     go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
     try:
         with _asking(loop):
-            run_loop(loop, precision=PRECISIONS[setup.precision], **where)
+            run_loop(loop, precision=PRECISIONS[setup.precision], **where or places("auto"))
     except (Paused, KeyboardInterrupt) as stop:
-        if _rank() > 0:
+        if loop.global_rank > 0:
             raise SystemExit(Interrupted.exit_code) from None
         if isinstance(stop, Paused):
             raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
         if keeper.saved:
             raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
         raise
-    if _rank() == 0:
+    if loop.global_rank == 0:
         keeper.keep(loop)
-
-
-def _rank() -> int:
-    """The number of this process; Lightning knows it from the environment."""
-    return int(getattr(rank_zero_only, "rank", 0))
 
 
 def _scaled(model: Model, data: Data, rows: Array) -> tuple[Any, Any]:

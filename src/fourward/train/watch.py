@@ -42,8 +42,8 @@ class Progress:
 
 
 def _stand(loop: Loop) -> str:
-    history, score = loop.history, "accuracy" if loop.task == "classification" else "R2"
-    curves = {"loss": history.train_loss, "held out": history.held_loss, score: history.held_score}
+    history = loop.history
+    curves = {"loss": history.train_loss, "held out": history.held_loss, history.score: history.held_score}
     words = [f"{name} {curve[-1]:.4f}" for name, curve in curves.items() if curve]
     return ", ".join([f"epoch {loop.epoch}/{loop.options.epochs}", *words])
 

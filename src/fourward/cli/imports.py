@@ -1,0 +1,87 @@
+"""`fourward import`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fourward.cli.options import FormatOption, JsonOption, print_json
+from fourward.errors import OptionError
+
+if TYPE_CHECKING:
+    from fourward.nn.module import FourWard
+
+
+class Kind(StrEnum):
+    """What a file is."""
+
+    GRAPH = "graph"
+    NEAT = "neat"
+    TENSORNEAT = "tensorneat"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("import")(import_)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="The file to read.")],
+    out: Annotated[Path, typer.Option(help="The network: .safetensors, or any ending of `fourward export`.")],
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--from",
+            help="graph: a graph file with weights. neat: what neat-python's neat.export.export_network_json writes. "
+            "tensorneat: a JSON file of what TensorNEAT's network_dict returns.",
+        ),
+    ] = Kind.GRAPH,
+    activation: Annotated[str | None, typer.Option(help="Of neurons for which a graph names none.")] = None,
+    format: FormatOption = None,
+    inputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many inputs there are.")] = None,
+    outputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many outputs there are.")] = None,
+    output_transform: Annotated[str, typer.Option(help="Of tensorneat: the genome's own, by name.")] = "identity",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a network, which trains, of one that another program made.
+
+    Example: `fourward import winner.json --from neat --out winner.safetensors`
+    """
+    from fourward import exchange
+
+    net = _read(file, kind, activation, format, inputs, outputs, output_transform)
+    exchange.export(net, out)
+    if as_json:
+        counts = {"nodes": net.dag.num_nodes, "edges": net.dag.num_edges}
+        print_json({"out": str(out), **counts, "inputs": net.dag.num_inputs, "outputs": net.dag.num_outputs})
+    else:
+        print(f"{out}: {net.dag!r}")
+
+
+def _read(
+    file: Path,
+    kind: Kind,
+    activation: str | None,
+    format: str | None,
+    inputs: int | None,
+    outputs: int | None,
+    transform: str,
+) -> FourWard:
+    from fourward import exchange
+
+    if kind is Kind.NEAT:
+        return exchange.read_neat(file)
+    if kind is Kind.TENSORNEAT:
+        if inputs is None or outputs is None:
+            raise OptionError(
+                "a TensorNEAT network doesn't say which nodes are its inputs: give --inputs and --outputs."
+            )
+        return exchange.read_tensorneat(file, inputs, outputs, output_transform=transform)
+    if file.suffix == ".safetensors":
+        from fourward.nn.saved import load
+
+        return load(file)
+    return exchange.read_network(file, activation=activation, format=format)

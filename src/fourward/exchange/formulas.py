@@ -1,0 +1,141 @@
+"""The activation table's formulas in other languages: Python's math, LaTeX, ONNX."""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Lt: "<",
+    ast.Gt: ">",
+    ast.LtE: "<=",
+    ast.GtE: ">=",
+}
+
+
+class Language(ABC, Generic[T]):
+    """A walk through a formula; each method spells one thing."""
+
+    def spell(self, formula: str, z: T) -> T:
+        """The formula, with z in its place."""
+        return self._visit(ast.parse(formula, mode="eval").body, z)
+
+    def _visit(self, node: ast.AST, z: T) -> T:
+        if isinstance(node, ast.Name):
+            return z
+        if isinstance(node, ast.Constant):
+            assert isinstance(node.value, int | float)
+            return self.number(node.value)
+        if isinstance(node, ast.UnaryOp):
+            inner = node.operand
+            if isinstance(inner, ast.Constant):
+                assert isinstance(inner.value, int | float)
+                return self.number(-inner.value)
+            return self.negative(self._visit(inner, z))
+        if isinstance(node, ast.BinOp):
+            return self.binary(_OPERATORS[type(node.op)], self._visit(node.left, z), self._visit(node.right, z))
+        if isinstance(node, ast.Compare):
+            return self.binary(
+                _OPERATORS[type(node.ops[0])], self._visit(node.left, z), self._visit(node.comparators[0], z)
+            )
+        assert isinstance(node, ast.Call)
+        assert isinstance(node.func, ast.Name)
+        return self.call(node.func.id, [self._visit(arg, z) for arg in node.args])
+
+    @abstractmethod
+    def number(self, value: float) -> T:
+        """A constant."""
+
+    @abstractmethod
+    def negative(self, x: T) -> T:
+        """-x."""
+
+    @abstractmethod
+    def binary(self, operator: str, x: T, y: T) -> T:
+        """One of + - * / < > <= >=."""
+
+    @abstractmethod
+    def call(self, name: str, args: list[T]) -> T:
+        """A function of the table's vocabulary."""
+
+
+class Python(Language[str]):
+    """An expression over math; `used` are those of `HELPERS` that it calls."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+
+    def number(self, value: float) -> str:
+        """As it is written."""
+        return f"({value!r})" if value < 0 else repr(value)
+
+    def negative(self, x: str) -> str:
+        """-x."""
+        return f"(-{x})"
+
+    def binary(self, operator: str, x: str, y: str) -> str:
+        """In brackets, always."""
+        return f"({x} {operator} {y})"
+
+    def call(self, name: str, args: list[str]) -> str:
+        """A `where` becomes a choice, which computes one side alone."""
+        if name == "where":
+            return f"({args[1]} if {args[0]} else {args[2]})"
+        self.used |= {name} & HELPERS.keys()
+        return f"{name if name in HELPERS or name == 'abs' else 'math.' + name}({args[0]})"
+
+
+#: Functions of math that raise where torch goes on.
+HELPERS = {
+    "exp": "def exp(z):\n    return math.exp(z) if z < 709 else math.inf",
+    "sin": "def sin(z):\n    return math.sin(z) if math.isfinite(z) else math.nan",
+}
+
+
+_SIGNS = {"<=": r"\le", ">=": r"\ge"}
+
+
+class Latex(Language[str]):
+    """A formula for readers."""
+
+    def number(self, value: float) -> str:
+        """To six digits."""
+        return f"{value:.6g}"
+
+    def negative(self, x: str) -> str:
+        """-x."""
+        return f"-{x}"
+
+    def binary(self, operator: str, x: str, y: str) -> str:
+        """Fractions as such; sums in brackets under a product."""
+        if operator == "/":
+            return rf"\frac{{{x}}}{{{y}}}"
+        if operator == "*":
+            return rf"{_bracketed(x)} \, {_bracketed(y)}"
+        return f"{x} {_SIGNS.get(operator, operator)} {y}"
+
+    def call(self, name: str, args: list[str]) -> str:
+        """Cases for where."""
+        if name == "where":
+            rows = rf"{args[1]} & \text{{if }} {args[0]} \\ {args[2]} & \text{{else}}"
+            return rf"\begin{{cases}} {rows} \end{{cases}}"
+        inner = args[0]
+        if name == "exp":
+            return rf"e^{{{inner}}}"
+        if name == "expm1":
+            return rf"e^{{{inner}}} - 1"
+        if name == "abs":
+            return rf"\left|{inner}\right|"
+        word = {"log1p": r"\ln", "erf": r"\operatorname{erf}"}.get(name, "\\" + name)
+        return rf"{word}\left({'1 + ' if name == 'log1p' else ''}{inner}\right)"
+
+
+def _bracketed(x: str) -> str:
+    return rf"\left({x}\right)" if " + " in x or " - " in x else x
