@@ -98,7 +98,8 @@ def test_every_process_takes_its_share_of_the_same_batches():
     ("changed", "error", "words"),
     [
         ({"epochs": 0}, OptionError, "epochs=0"),
-        ({"learning_rate": -1.0}, OptionError, "learning rate"),
+        ({"learning_rate": -1.0}, OptionError, "learning_rate=-1.0"),
+        ({"batch_size": 2.5}, OptionError, "batch_size=2.5"),
         ({"patience": 3}, OptionError, "held"),
         ({"schedule": "steps"}, OptionError, "one-cycle"),
         ({"task": "clustering"}, OptionError, "clustering"),

@@ -167,6 +167,8 @@ def damage_of(path: str | Path) -> Iterator[None]:
 
 
 def _dag(part: Tensors, arrays: dict[str, Any], nodes: int) -> tuple[Dag, Labels]:
+    if len(arrays["level"]) != nodes:
+        raise GraphError(f"{len(arrays['level']):,} levels came for {nodes:,} nodes.")
     labels: Labels = range(nodes)
     if "labels" in part:
         labels = tuple(_decode(label) for label in json.loads(bytes(part["labels"].numpy())))

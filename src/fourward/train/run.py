@@ -39,6 +39,7 @@ from fourward.train.loop import Loop, Paused, Watcher
 from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
 from fourward.train.options import PRECISIONS, Setup
+from fourward.train.places import places
 from fourward.train.watch import TensorBoard
 from fourward.view.curves import activation_map, learning_curves
 
@@ -85,7 +86,7 @@ def start(
         direct: No linear layers between features and inputs, and between outputs and classes or targets.
         network: Options of FourWard, for a Dag. Its outputs have no activation if `direct`, else that of the rest.
         watchers: Called after some steps and after each epoch.
-        where: Devices, for Lightning's Trainer.
+        where: Devices, as `fourward.train.places.places` gives them; default: one, a card where there is one.
 
     Returns:
         The result in the first process, None in others.
@@ -206,7 +207,7 @@ def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> N
     go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
     try:
         with _asking(loop):
-            run_loop(loop, precision=PRECISIONS[setup.precision], **where)
+            run_loop(loop, precision=PRECISIONS[setup.precision], **where or places("auto"))
     except (Paused, KeyboardInterrupt) as stop:
         if loop.global_rank > 0:
             raise SystemExit(Interrupted.exit_code) from None
