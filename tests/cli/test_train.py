@@ -155,7 +155,7 @@ def test_bad_checkpoints(folder, capsys):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
-    monkeypatch.setattr(watch.Progress, "after_epoch", lambda self, loop: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(watch.Progress, "after_epoch", lambda self, loop: signal.raise_signal(signal.SIGINT))
     assert train("--epochs", 6, "--out", "a b") == 130
     assert "saved. Go on with: fourward train --out 'a b' --resume" in capsys.readouterr().err
     monkeypatch.undo()
@@ -167,8 +167,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
 def test_a_second_ctrl_c_stops_at_once(folder, capsys, monkeypatch):
     def impatient(self, loop):
         if loop.epoch == impatient.epoch:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     handler = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(watch.Progress, "after_epoch", impatient)
