@@ -98,6 +98,14 @@ def test_what_was_cut_off_is_no_number(tmp_path):
     assert "at 64 nodes, p = 0.2" not in said["sparse"].here
 
 
+def test_a_graph_more_that_was_cut_off_leaves_the_gain_over_deepstruct(tmp_path):
+    seen = [row for row in rows(tmp_path) if row.key["method"] != "deepstruct" or row.key["seed"] == 0]
+    seen = [
+        replace(row, status="cut off") if row.key["method"] == "4ward" and row.key["seed"] == 1 else row for row in seen
+    ]
+    assert judged(seen)["deepstruct"].verdict == HOLDS
+
+
 def test_gains_compare_a_graph_with_itself(tmp_path):
     seen = [row for row in rows(tmp_path) if row.key["batch"] == 32]
     slow = [row for row in seen if row.key["method"] == "sequential" and row.key["seed"] == 1]

@@ -90,7 +90,7 @@ def deepstruct_gain(rows: Sequence[Row]) -> Finding:
     found = _done(every)
     if len(found) < FEW:
         return finding
-    height = _done(cells(those(rows, method="4ward"), CELL, "height"))
+    height = _heights(those(rows, method="4ward"))
     rises = _correlation([height[place] for place in found], list(found.values()), ranks=True)
     signs = (min(found.values()) > 1) + (rises >= 0.8)
     cut = sum(cell.status == CUT_OFF for cell in every.values())
@@ -197,6 +197,15 @@ def _judged(finding: Finding, verdict: str, here: str) -> Finding:
 
 def _done(found: Cells) -> dict[Place, float]:
     return {place: cell.mean for place, cell in found.items() if cell.mean is not None}
+
+
+def _heights(rows: Sequence[Row]) -> dict[Place, float]:
+    """The mean height by cell: graphs have theirs even where a run was cut off."""
+    found: dict[Place, list[float]] = {}
+    for row in rows:
+        if "height" in row.values:
+            found.setdefault(tuple(row.key[name] for name in CELL), []).append(float(row.values["height"]))
+    return {place: fmean(heights) for place, heights in found.items()}
 
 
 def _lines(found: dict[Place, float], line: Callable[[Place], Place]) -> list[dict[Place, float]]:
