@@ -5,7 +5,7 @@ import pytest
 
 from fourward.study.cells import newest
 from fourward.study.report import measured, write_report
-from fourward.study.report_tables import differences
+from fourward.study.report_tables import compared, differences
 from fourward.study.store import Store
 from tests.study import made
 
@@ -113,6 +113,12 @@ def test_topologies_are_compared_seed_by_seed(tmp_path):
     assert found["erdos-renyi", "wine"] == pytest.approx([0.1, 0.1, 0.1])
     assert ("mlp", "wine") not in found
     assert len(found) == 6
+
+
+def test_a_topology_with_other_neurons_is_shown_but_not_counted(found):
+    text = str(compared(found["topologies"]))
+    assert text.count("10 of 10 comparisons differ from zero") == 3, "5 topologies on 2 tasks"
+    assert "dense-mlp (not matched in neurons)" in text
 
 
 @pytest.mark.usefixtures("no_pictures")
