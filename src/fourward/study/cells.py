@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -13,6 +13,8 @@ from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
 NOT_RUN = "not run"
 #: Parameters that runs must share to be compared or averaged.
 PROTOCOL = ("batches", "epochs", "draws", "connectome")
+#: What tells cells of reassignment apart.
+LAYERED = ("size", "batch", "p")
 Place = tuple[Any, ...]
 Entry = tuple[str, float | None]  # status and value of a run
 
@@ -95,6 +97,16 @@ def cells(rows: Iterable[Row], by: Sequence[str], value: str, scale: float = 1.0
         entry = row.status, None if seen is None else scale * float(seen)
         found[tuple(row.key[name] for name in by)].append(entry)
     return {place: _cell(entries) for place, entries in found.items()}
+
+
+def over_layerings(rows: Sequence[Row], scale: float = 1.0) -> dict[Place, Cell]:
+    """Times by size, batch size and p; the deviation is that between a graph's layerings, a mean over its graphs."""
+    graphs: dict[Place, list[float]] = defaultdict(list)
+    for place, cell in cells(rows, (*LAYERED, "graph"), "mean", scale).items():
+        if cell.count > 1:
+            graphs[place[:-1]].append(cell.deviation)
+    found = cells(rows, LAYERED, "mean", scale)
+    return {place: replace(cell, deviation=fmean(graphs.get(place, [0.0]))) for place, cell in found.items()}
 
 
 def gains(rows: Sequence[Row], slow: str, fast: str, by: Sequence[str] = ("size", "p")) -> dict[Place, Cell]:
