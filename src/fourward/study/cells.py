@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from fourward.study import tables
 from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
 
 NOT_RUN = "not run"
@@ -110,21 +111,18 @@ def over_layerings(rows: Sequence[Row], scale: float = 1.0) -> dict[Place, Cell]
 
 
 def gains(rows: Sequence[Row], slow: str, fast: str, by: Sequence[str] = ("size", "p")) -> dict[Place, Cell]:
-    """The mean over graphs of the ratio of two methods' times, each graph compared with itself."""
-    pairs: dict[Place, dict[Any, Row]] = defaultdict(dict)
-    for row in rows:
-        pairs[tuple(row.key[name] for name in (*by, "batch", "seed"))][row.key["method"]] = row
-    found: dict[Place, list[Entry]] = defaultdict(list)
-    for place, methods in pairs.items():
-        if slow in methods and fast in methods:
-            found[place[: len(by)]].append(_ratio(methods[slow], methods[fast]))
-    return {place: _cell(entries) for place, entries in found.items()}
+    """The gains of `tables.gains` as cells, of rows that differ in `by` and graphs alone."""
+    return {tuple(line[name] for name in by): _gain(line) for line in tables.gains(rows, [(slow, fast)])}
 
 
-def _ratio(slow: Row, fast: Row) -> Entry:
-    times = slow.values.get("mean"), fast.values.get("mean")
-    worst = next(status for status in (FAILED, CUT_OFF, DONE) if status in (slow.status, fast.status))
-    return worst, times[0] / times[1] if times[0] and times[1] else None
+def _gain(line: Mapping[str, Any]) -> Cell:
+    """One graph that was cut off cuts its cell off; failed ones are left out."""
+    count = line["graphs"] - line["cut_off"]
+    if line["cut_off"] or line["missing"] > line["failed"]:
+        return Cell(CUT_OFF, seen=line["gain"], count=count)
+    if not count:
+        return Cell(FAILED)
+    return Cell(DONE, line["gain"], line["deviation"] or 0.0, count, line["gain"])
 
 
 def _cell(entries: list[Entry]) -> Cell:
