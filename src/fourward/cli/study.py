@@ -331,7 +331,7 @@ class _Bars:
 
 def _gain_text(line: dict[str, Any]) -> str:
     if line["gain"] is None:
-        return "cut off" if line["cut_off"] else "failed" if line["failed"] else ""
+        return "failed" if line["failed"] == line["missing"] else "cut off"
     note = f", {line['cut_off']} cut off" if line["cut_off"] else ""
     note += f", {line['missing']} missing" if line["missing"] else ""
     return f"{line['gain']:.3g} ({line['of_means']:.3g}){note}"
