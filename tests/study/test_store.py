@@ -124,12 +124,15 @@ def test_the_lock_holds_between_processes(path):
 
 def refused(path, match, **options):
     """Opening fails, and leaves the folder and the file byte for byte as they were."""
-    before = path.read_bytes()
+    before = contents(path.parent)
     with pytest.raises(StudyError, match=match) as caught:
         Store(path, facts=HERE, **options)
     assert caught.value.exit_code == 2
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
+    assert contents(path.parent) == before
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def filled(path, rows=20):
@@ -175,6 +178,58 @@ def test_a_damaged_file_is_refused(path, damage, create):
         content[len(content) // 3 : len(content) // 2] = b"\xff" * (len(content) // 2 - len(content) // 3)
     path.write_bytes(content)
     refused(path, "is damaged", create=create)
+
+
+def killed(path):
+    """What a killed writer leaves: a file and its `-wal`, with a row that is in the latter alone."""
+    filled(path)
+    with Store(path, facts=HERE) as results:
+        results.add("times", KEY | {"seed": 99}, {"mean": 0.5})
+        left = {
+            name: content for name, content in contents(path.parent).items() if not name.endswith((".lock", "-shm"))
+        }
+    for name, content in left.items():
+        (path.parent / name).write_bytes(content)
+    assert set(left) == {path.name, f"{path.name}-wal"}
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_damaged_file_that_a_killed_process_left_is_refused(path, create):
+    killed(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 2] = b"\xff" * (len(content) // 2 - len(content) // 3)
+    path.write_bytes(content)
+    refused(path, "is damaged", create=create)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_whole_file_that_a_killed_process_left_has_all_its_rows(path, create):
+    killed(path)
+    with Store(path, create=create, facts=HERE) as results:
+        assert len(results.rows()) == 21
+    assert list(contents(path.parent)) == [path.name]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_without_its_tables_is_refused(path, create):
+    filled(path, rows=1)
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE runs")
+    connection.close()
+    refused(path, "no such table: runs", create=create)
+
+
+def test_a_copy_that_changes_meanwhile_says_nothing(path, monkeypatch):
+    killed(path)
+
+    def grown(copy):
+        wal = path.with_name(f"{path.name}-wal")
+        wal.write_bytes(wal.read_bytes() + b"more")
+        raise sqlite3.DatabaseError("torn")
+
+    monkeypatch.setattr("fourward.study.whole._check_file", grown)
+    with Store(path, create=False, facts=HERE) as results:
+        assert len(results.rows()) == 21
 
 
 def test_a_row_with_broken_text_is_named(path):

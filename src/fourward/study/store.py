@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from fourward._files import replacing
 from fourward.errors import OptionError, StudyError, require
+from fourward.study import whole
 from fourward.study.facts import facts as facts_here
 
 Scalar = str | int | float | bool | None
@@ -266,11 +267,13 @@ def _open(path: Path, *, writing: bool) -> sqlite3.Connection:
     if writing and not os.access(path, os.W_OK):
         _unwritable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     with _named(path):
+        try:
+            whole.check_copy(path)
+        except OSError as error:
+            raise StudyError(f"{path} can't be copied to look whether it is whole: {error}.") from error
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30)
         try:
-            found = [text for (text,) in connection.execute("PRAGMA integrity_check")]
-            if found != ["ok"]:
-                raise sqlite3.DatabaseError("; ".join(found[:3]))
+            whole.check(connection)
             if writing:  # commits take a fifth of the time that a rollback journal needs, and readers never wait
                 connection.execute("PRAGMA journal_mode = WAL")
             else:
