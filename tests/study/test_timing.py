@@ -4,6 +4,7 @@ import gc
 import signal
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -150,6 +151,15 @@ def test_an_alarm_leaves_nothing_behind():
         time.sleep(60)
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_an_alarm_that_rings_at_once_leaves_nothing_behind():
+    before = signal.getsignal(signal.SIGALRM)
+    for _ in range(300):
+        with suppress(CutOff), within(1e-6):
+            pass
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():

@@ -229,8 +229,8 @@ def within(seconds: float) -> Iterator[None]:
             raise CutOff
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)  # rings again where something swallowed the first
-    try:
+    try:  # from here on: with microseconds left it rings while it is set
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)  # rings again where something swallowed the first
         yield
     finally:
         armed = False
