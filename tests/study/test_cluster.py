@@ -95,6 +95,15 @@ def test_an_address_without_a_scheduler(tmp_path, monkeypatch):
         run_all(store, "squares", keys(tmp_path, 1), risky, scheduler="tcp://127.0.0.1:9")
 
 
+@pytest.mark.parametrize("workers", [0, -1])
+def test_at_least_one_worker(fake, tmp_path, workers):
+    with (
+        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+        pytest.raises(OptionError, match=f"workers={workers}"),
+    ):
+        run_all(store, "squares", keys(tmp_path, 1), risky, workers=workers)
+
+
 @pytest.mark.parametrize(("kind", "status"), [("works", "done"), ("raises", "failed")])
 def test_an_attempt_keeps_the_time_however_it_ends(kind, status):
     outcome = attempt(risky, {"number": 3, "kind": kind, "folder": "nowhere"})

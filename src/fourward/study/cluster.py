@@ -52,6 +52,8 @@ def run_all(
         scheduler: Address of a cluster to use instead, such as "tcp://10.0.0.1:8786".
         on_progress: Called at the start and after each run.
     """
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers={workers!r} came, but it must be at least 1; leave it away for one a core.")
     wanted = list(keys)
     missing = [key for key in wanted if not store.has(experiment, key)]
     summary, begun = Summary(skipped=len(wanted) - len(missing)), time.perf_counter()
