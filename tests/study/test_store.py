@@ -239,6 +239,40 @@ def test_a_row_with_broken_text_is_named(path):
         results.rows(all_facts=True)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE protocols SET text = '{bad'",
+        "UPDATE protocols SET text = 'null'",
+        "UPDATE facts SET text = 'null'",
+        "UPDATE runs SET key = '[1]'",
+    ],
+)
+def test_broken_text_in_any_table_is_named(path, change):
+    filled(path, rows=2)
+    with Store(path, facts=HERE) as results:
+        results.set_protocol("times", {"seeds": 2})
+    connection = sqlite3.connect(path)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    with Store(path, create=False, facts=HERE) as results, pytest.raises(StudyError, match=f"{path.name} is damaged"):
+        results.protocols(), results.rows()
+
+
+def test_a_lock_file_of_something_else_is_named(path):
+    filled(path, rows=1)
+    path.with_name(f".{path.name}.lock").write_bytes(b"junk" * 100)
+    refused(path, r"\.results\.sqlite\.lock is no lock of fourward's")
+
+
+def test_text_that_is_no_text_is_refused_and_leaves_nothing(path):
+    with Store(path, facts=HERE) as results:
+        with pytest.raises(StudyError, match="can't be stored"):
+            results.add("times", KEY, {}, note="\udcff")
+        assert results.rows() == []
+
+
 def test_a_file_that_is_missing_is_not_made_for_reading(path):
     with pytest.raises(StudyError, match="there is no results file"):
         Store(path, create=False)
@@ -311,6 +345,16 @@ def test_tables_of_all_rows(path, tmp_path):
             assert known.set_index("id").loc[attributes["facts"], "processor"].tolist() == ["one", "two"]
         with pytest.raises(OptionError, match="format='xls' came, but it is one of csv, parquet"):
             results.export(tmp_path, "xls")
+
+
+@pytest.mark.parametrize("name", ["../evil", "facts", "Facts", "", "a/b", "/evil"])
+def test_only_plain_names_become_tables(path, tmp_path, name):
+    filled(path, rows=1)
+    with Store(path, facts=HERE) as results:
+        results.add(name, KEY, {})
+        with pytest.raises(StudyError, match="can't name a table"):
+            results.export(tmp_path / "tables" / "here")
+    assert not (tmp_path / "tables").exists()
 
 
 def test_facts_of_this_machine():

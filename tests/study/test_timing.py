@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fourward.study import timing
-from fourward.study.timing import CutOff, HostClock, summary, take_turns, within
+from fourward.study.timing import CutOff, HostClock, one_line, summary, take_turns, within
 
 
 class Calls:
@@ -126,6 +126,10 @@ def test_an_error_ends_its_own_run_only():
     assert found["broken"][1:3] == ("failed", "MemoryError: no room")
     assert found["wrong"][1:3] == ("failed", "ArithmeticError: that's wrong")
     assert found["fine"].values["count"] == 3
+
+
+def test_an_error_in_one_line_is_text_that_can_be_stored():
+    assert one_line(ValueError("no \udcff\nmore")) == r"ValueError: no \udcff"
 
 
 @pytest.mark.parametrize("grad", [True, False])
