@@ -26,6 +26,14 @@ def rows(folder, experiment=None):
         return results.rows(experiment, all_facts=True)
 
 
+def test_status_shows_what_looks_like_markup_as_it_is(tmp_path, capsys):
+    with Store(tmp_path / "results.sqlite", facts={"commit": "a"}) as results:
+        results.add("times", {"[/red]": "[/blue]", "method": "[/green]"}, {})
+    assert main(["study", "status", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("[/red]", "[/blue]", "[/green]"))
+
+
 def test_a_small_study_from_start_to_end(tmp_path, capsys, monkeypatch):
     learned = []  # topologies have tests of their own; here they would take a minute
     monkeypatch.setattr(cli_study, "topologies", lambda *given, **options: learned.append((given, options)))

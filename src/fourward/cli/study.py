@@ -363,9 +363,10 @@ def _count_text(cell: dict[str, Any]) -> str:
 
 def _print_table(title: str | None, names: Sequence[str], lines: Sequence[Sequence[str | None]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*names, title=title, box=None, pad_edge=False)
+    table = Table(*map(escape, names), title=title, box=None, pad_edge=False)
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(None if word is None else escape(word) for word in line))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
