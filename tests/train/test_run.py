@@ -15,9 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 import fourward as fw
-from fourward.errors import DataError, FileError, OptionError
+from fourward.errors import DataError, FileError, OptionError, TrainingError
 from fourward.train import checkpoint, run
 from fourward.train.judge import judge
+from fourward.train.measure import measure
+from fourward.train.model import Model, Scaling
 from fourward.train.options import Options, Setup
 
 GRAPH = "er:30:0.2:0"
@@ -91,6 +93,41 @@ def test_a_paused_run_goes_on_as_if_nothing_had_been(tmp_path, calls, schedule):
         ours, theirs = (load_file(tmp_path / folder / f"{name}.safetensors") for folder in ("run", "whole"))
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+class Blows:
+    """Makes the next epoch's steps diverge; there is one step an epoch, so that its loss is still good."""
+
+    def after_steps(self, loop):
+        pass
+
+    def after_epoch(self, loop):
+        if loop.epoch == 3:
+            loop.optimiser.param_groups[0]["lr"] = 3e38
+
+    def paused(self, loop):
+        pass
+
+
+@pytest.mark.parametrize("held", [0.0, 0.15])
+def test_a_diverging_run_leaves_good_models(tmp_path, held, monkeypatch):
+    monkeypatch.setattr(run.Keeper, "took", property(lambda self: -1.0, lambda self, took: None), raising=False)
+    setup = Setup("wine", held=held, options=Options(epochs=8, batch_size=1000, schedule="constant"))
+    with pytest.raises(TrainingError, match=r"became (nan|-?inf) in epoch 4"):
+        run.start(dag(), setup, tmp_path, watchers=[Blows()])
+    assert len(written(tmp_path)) == 3
+    for name in ("best", "last"):
+        model, _, _ = checkpoint.load(tmp_path / f"{name}.safetensors")
+        assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_measures_are_finite_or_none():
+    scaling = Scaling(np.zeros(1), np.ones(1))
+    model = Model(fw.FourWard(fw.generate.layered_mlp([1, 2, 1])), ["x"], ["y"], None, scaling, scaling)
+    with torch.no_grad():
+        model.leave.bias.fill_(torch.inf)
+    said = measure(model, np.zeros((3, 1)), np.arange(3.0)[:, None])
+    assert {name: said[name] for name in ("loss", "r2", "mae", "rmse")} == dict.fromkeys(("loss", "r2", "mae", "rmse"))
 
 
 def test_the_best_model_is_remembered(tmp_path):

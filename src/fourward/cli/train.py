@@ -178,9 +178,8 @@ def _tell(result: Result, as_json: bool) -> None:
     epochs = len(history.train_loss)
     if as_json:
         best = history.best_epoch + 1
-        print(
-            json.dumps({"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures})
-        )
+        said = {"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures}
+        print(json.dumps(said, allow_nan=False))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{model.task} of {some(model.targets)} by {len(model.features):,} features; {model.net.dag!r}")

@@ -146,16 +146,14 @@ class Loop(pl.LightningModule):
         """Note the epoch, and stop if it is time."""
         rate = self.optimiser.param_groups[0]["lr"]
         loss = self.total.item() / len(self.samples[0])
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss became {loss} in epoch {self.epoch + 1}. A lower learning rate than "
-                f"{self.options.learning_rate:g} may help, or smaller values in the data."
-            )
-        self.step, self.total = 0, torch.zeros_like(self.total)
+        self.check_finite()
         if self.held is not None:
             held_loss, held_score = self._judge(*self.held)
+            if not math.isfinite(held_loss):
+                raise self._diverged("the held-out loss", held_loss)
             self.history.held_loss.append(held_loss)
             self.history.held_score.append(held_score)
+        self.step, self.total = 0, torch.zeros_like(self.total)
         self.history.train_loss.append(loss)
         self.history.learning_rate.append(float(rate))
         self.history.seconds.append(self.elapsed())
@@ -164,6 +162,22 @@ class Loop(pl.LightningModule):
         self.trainer.should_stop = self.finished
         if not self.finished:
             self._pause()
+
+    def check_finite(self) -> None:
+        """Refuse to go on, or to be saved, once the loss or a weight isn't finite."""
+        total = self.total.item()
+        if not math.isfinite(total):
+            raise self._diverged("the loss", total)
+        for parameter in self.model.parameters():
+            bad = parameter.detach()[~parameter.isfinite()]
+            if len(bad):
+                raise self._diverged("a weight", bad[0].item())
+
+    def _diverged(self, what: str, value: float) -> TrainingError:
+        return TrainingError(
+            f"{what} became {value} in epoch {self.epoch + 1}. A lower learning rate than "
+            f"{self.options.learning_rate:g} may help, or smaller values in the data."
+        )
 
     @property
     def finished(self) -> bool:

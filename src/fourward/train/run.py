@@ -183,7 +183,7 @@ def _train(
     rows = {"learn": len(learn), "held": len(held), "test": len(test)}
     said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "rows": rows, "test": measures}
     with replacing(out / "result.json") as temporary:
-        temporary.write_text(json.dumps(said, indent=2) + "\n")
+        temporary.write_text(json.dumps(said, indent=2, allow_nan=False) + "\n")
     shown = _entering(best, data.x[test if len(test) else learn][:SHOWN])
     return Result(out, loop.history, rows, measures, best, shown)
 
@@ -256,6 +256,7 @@ class Keeper(Best):
     def keep(self, loop: Loop) -> None:
         """Write both checkpoints and the history, each whole."""
         start = time.perf_counter()
+        loop.check_finite()
         if self.weights is not None:
             now = {name: value.clone() for name, value in self.model.state_dict().items()}
             self.model.load_state_dict(self.weights)
