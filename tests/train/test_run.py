@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 import fourward as fw
 from fourward.errors import DataError, FileError, OptionError, TrainingError
+from fourward.nn import saved
 from fourward.train import checkpoint, run
 from fourward.train.judge import judge
 from fourward.train.measure import measure
@@ -262,6 +263,38 @@ def test_damaged_states_are_named(paused, tmp_path):
         checkpoint.save(tmp_path / "last.safetensors", model, setup, broken)
         with pytest.raises(FileError, match="damaged"):
             run.resume(tmp_path, data=str(paused / "t.csv"))
+
+
+def put(place, key, value):
+    place[key] = value
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda tensors, said: put(tensors, "optimiser.0.exp_avg", torch.zeros(1)),
+        lambda tensors, said: put(tensors, "optimiser.1.exp_avg_sq", tensors["optimiser.1.exp_avg_sq"].long()),
+        lambda tensors, said: put(tensors, "optimiser.0.step", torch.zeros(2)),
+        lambda tensors, said: tensors.pop("optimiser.0.exp_avg"),
+        lambda tensors, said: tensors.pop("optimiser.0.step"),
+        lambda tensors, said: put(tensors, "network.weight", tensors["network.weight"].to(torch.float8_e4m3fn)),
+        lambda tensors, said: put(said["model"], "targets", []),
+        lambda tensors, said: put(said["state"]["optimiser"][0], "params", [0]),
+        lambda tensors, said: put(said["state"]["optimiser"][0], "lr", "fast"),
+        lambda tensors, said: put(said["state"], "optimiser", []),
+        lambda tensors, said: put(said["state"], "schedule", {"last_epoch": "x"}),
+        lambda tensors, said: put(said["state"], "schedule", [1]),
+        lambda tensors, said: put(said["state"], "step", 10**6),
+        lambda tensors, said: put(said["state"], "step", "x"),
+        lambda tensors, said: put(said["state"]["history"], "train_loss", ["x"]),
+    ],
+)
+def test_what_is_damaged_never_reaches_the_optimiser(paused, tmp_path, harm):
+    tensors, said = saved.read(paused / "run" / "last.safetensors")
+    harm(tensors, said)
+    saved.write(tmp_path / "last.safetensors", tensors, said)
+    with pytest.raises(FileError, match=r"last\.safetensors is damaged"):
+        run.resume(tmp_path, data=str(paused / "t.csv"))
 
 
 def test_patience_needs_held_out_rows(tmp_path):

@@ -73,11 +73,12 @@ class Loop(pl.LightningModule):
         self.history = History(score="accuracy" if task == "classification" else "r2")
         self.step, self.learned, self.total = 0, 0.0, torch.zeros(())
         self.asked_to_pause = False
-        self._optimiser_state: tuple[Any, Any] | None = None
-        if state is not None:
-            self._restore(state)
+        self._optimiser_state: dict[str, Any] | None = None
         self.steps = Batches(len(samples[0]), options.batch_size, None).steps
         self.width = samples[1].shape[-1] if task == "regression" else int(samples[1].max()) + 1
+        if state is not None:
+            self._restore(state)
+            self.configure_optimizers()  # a throwaway, so that what is wrong with the state is said at once
 
     @property
     def epoch(self) -> int:
@@ -92,8 +93,7 @@ class Loop(pl.LightningModule):
         )
         self.schedule = self._schedule(given.epochs * self.steps)
         if self._optimiser_state is not None:
-            self.optimiser.load_state_dict(self._optimiser_state[0])
-            self.schedule.load_state_dict(self._optimiser_state[1])
+            self._go_on(self._optimiser_state)
         return {"optimizer": self.optimiser, "lr_scheduler": self.schedule}
 
     def _schedule(self, steps: int) -> lr_scheduler.LRScheduler:
@@ -203,10 +203,27 @@ class Loop(pl.LightningModule):
             "schedule": self.schedule.state_dict(),
         }
 
+    def _go_on(self, state: dict[str, Any]) -> None:
+        """Take from a state what steps change; the rest follows from the options."""
+        (group,), (came,) = self.optimiser.state_dict()["param_groups"], state["param_groups"]
+        if came["params"] != group["params"]:
+            raise DataError(f"the optimiser has {len(came['params']):,} parameters, but {len(group['params']):,} fit.")
+        moved = {"lr": _number(came["lr"]), "betas": tuple(map(_number, came["betas"]))}
+        if len(moved["betas"]) != 2:
+            raise DataError(f"betas are two, but {came['betas']} came.")
+        self.optimiser.load_state_dict({"state": state["state"], "param_groups": [group | moved]})
+        done = self.epoch * self.steps + self.step
+        self.schedule.load_state_dict({"last_epoch": done, "_step_count": done + 1, "_last_lr": [moved["lr"]]})
+
     def _restore(self, state: dict[str, Any]) -> None:
-        self.history = History(**state["history"])
-        self.step, self.learned, self.total = state["step"], state["seconds"], torch.tensor(state["total"])
-        self._optimiser_state = state["optimiser"], state["schedule"]
+        self.history = History.from_json(state["history"], held=self.held is not None)
+        self.step, self.learned = state["step"], _number(state["seconds"])
+        self.total, done = torch.tensor(_number(state["total"])), state["schedule"]["last_epoch"]
+        if type(self.step) is not int or not 0 <= self.step < self.steps or self.epoch > self.options.epochs:
+            raise DataError(f"step {self.step!r} of epoch {self.epoch + 1} is none of this run.")
+        if done != self.epoch * self.steps + self.step:
+            raise DataError(f"the schedule has done {done!r} steps, but {self.epoch * self.steps + self.step:,} fit.")
+        self._optimiser_state = state["optimiser"]
         for net, passes in zip(self._drawing(), state["passes"], strict=True):
             net.passes.fill_(passes)
 
@@ -261,3 +278,9 @@ class Loop(pl.LightningModule):
         if self.global_rank == 0:
             for watcher in self.watchers:
                 getattr(watcher, news)(self)
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise DataError(f"{value!r} came where a finite number was wanted.")
+    return float(value)
