@@ -37,4 +37,4 @@ def evaluate(
     if as_json:
         print(json.dumps(measures, allow_nan=False))
     else:
-        show(Console(highlight=False, soft_wrap=True), measures)
+        show(Console(markup=False, highlight=False, soft_wrap=True), measures)
