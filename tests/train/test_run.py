@@ -301,3 +301,11 @@ def test_patience_needs_held_out_rows(tmp_path):
     with pytest.raises(OptionError, match="none are held out"):
         run.start(dag(), Setup("wine", held=0, options=Options(patience=3)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_is_found_before_the_first_step(tmp_path):
+    (tmp_path / "file").touch()
+    asks = Asks(10**9)
+    with pytest.raises(OSError, match="file"):
+        run.start(dag(), Setup("wine", options=Options(epochs=1)), tmp_path / "file" / "run", watchers=[asks])
+    assert asks.left == 10**9, "nothing was learned"

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -111,6 +112,10 @@ def start(
         direct=direct,
         seed=setup.options.seed,
     )
+    if first:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):  # or else it would be found only after the first epoch that nothing can be saved
+            pass
     return _train(model, data, setup, out, None, watchers, where)
 
 
