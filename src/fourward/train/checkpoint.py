@@ -117,7 +117,7 @@ def _like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:
     value = tensors[key]
     if value.shape != like.shape or value.dtype != like.dtype:
         raise FileError(
-            f"{key} has shape {tuple(value.shape)} of {value.dtype}, but {tuple(like.shape)} of {like.dtype} was wanted."
+            f"{key} has shape {tuple(value.shape)} of {value.dtype}, but {tuple(like.shape)} of {like.dtype} fits."
         )
     return value
 
