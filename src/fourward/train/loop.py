@@ -208,9 +208,8 @@ class Loop(pl.LightningModule):
         (group,), (came,) = self.optimiser.state_dict()["param_groups"], state["param_groups"]
         if came["params"] != group["params"]:
             raise DataError(f"the optimiser has {len(came['params']):,} parameters, but {len(group['params']):,} fit.")
-        moved = {"lr": _number(came["lr"]), "betas": tuple(map(_number, came["betas"]))}
-        if len(moved["betas"]) != 2:
-            raise DataError(f"betas are two, but {came['betas']} came.")
+        first, second = map(_number, came["betas"])
+        moved = {"lr": _number(came["lr"]), "betas": (first, second)}
         self.optimiser.load_state_dict({"state": state["state"], "param_groups": [group | moved]})
         done = self.epoch * self.steps + self.step
         self.schedule.load_state_dict({"last_epoch": done, "_step_count": done + 1, "_last_lr": [moved["lr"]]})
