@@ -190,3 +190,21 @@ def test_a_full_disk_is_a_failure(folder, capsys, monkeypatch):
     monkeypatch.setattr(checkpoint, "save", full)
     assert train("--epochs", 6, "--out", "a") == 1
     assert capsys.readouterr().err.endswith("best.safetensors: No space left on device\n")
+
+
+def test_names_in_square_brackets_are_shown_as_they_are(folder, capsys):
+    text = (folder / "t.csv").read_text().replace("way", "[/way]").replace("up", "[/up]").replace("down", "[red]")
+    (folder / "b.csv").write_text(text)
+    words = ("--data", "b.csv", "--target", "[/way]", "--epochs", 1, "--out", "[/a]")
+    assert run("train", "er:30:0.2:0", "--device", "cpu", *words) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("[/way]", "[/up]", "[red]", "[/a]"))
+    assert run("evaluate", "[/a]") == 0
+    assert "[/up]" in capsys.readouterr().out
+
+
+def test_weights_of_a_graph_file_are_not_looked_at(folder, capsys):
+    (folder / "g.csv").write_text("source,target,weight\na,b,nan\nb,c,heavy\n")
+    words = ("--data", "t.csv", "--target", "way", "--epochs", 1, "--out", "a", "--device", "cpu")
+    assert run("train", "g.csv", *words) == 0, capsys.readouterr().err
+    assert run("evaluate", "a", "--graph", "g.csv") == 0

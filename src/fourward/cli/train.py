@@ -122,7 +122,11 @@ def train(
     from fourward.train.watch import Progress
 
     where = places(device, *launched(devices, num_nodes))
-    found = None if graph is None else _graph(graph, Reading(orient, seed, remove_feedback, merge, inputs, outputs))
+    found = (
+        None
+        if graph is None
+        else _graph(graph, Reading(orient, seed, remove_feedback, merge, inputs, outputs, bare=True))
+    )
     if resume:
         _check_default(
             context, [name for name in context.params if name not in FREE], "a resumed run keeps its options"
@@ -178,11 +182,10 @@ def _tell(result: Result, as_json: bool) -> None:
     epochs = len(history.train_loss)
     if as_json:
         best = history.best_epoch + 1
-        print(
-            json.dumps({"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures})
-        )
+        said = {"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures}
+        print(json.dumps(said, allow_nan=False))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     console.print(f"{model.task} of {some(model.targets)} by {len(model.features):,} features; {model.net.dag!r}")
     console.print(f"rows: {rows['learn']:,} to learn from, {rows['held']:,} held out, {rows['test']:,} to test on")
     console.print(f"{epochs} epochs in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")

@@ -42,6 +42,7 @@ Said = dict[str, Any]
 #: Goes up when an older fourward could no longer read the files.
 FORMAT = 1
 _KEY = "fourward"
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def save(net: FourWard, path: str | Path) -> None:
@@ -93,6 +94,8 @@ def unpack(path: str | Path, tensors: Mapping[str, Tensor], said: Said, **option
         dag, labels = _dag(part, arrays, about["nodes"])
         names = [about["activations"][k] for k in arrays["activation"]]
         weight, bias = part["weight"], part.get("bias")
+        if weight.dtype not in _FLOATS:
+            raise FileError(f"the weights are {weight.dtype}, but floats of 16, 32 or 64 bits were wanted.")
         net = FourWard(
             dag,
             _by_label(dag, names),

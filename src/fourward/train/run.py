@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -111,6 +112,10 @@ def start(
         direct=direct,
         seed=setup.options.seed,
     )
+    if first:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):  # or else it would be found only after the first epoch that nothing can be saved
+            pass
     return _train(model, data, setup, out, None, watchers, where)
 
 
@@ -183,7 +188,7 @@ def _train(
     rows = {"learn": len(learn), "held": len(held), "test": len(test)}
     said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "rows": rows, "test": measures}
     with replacing(out / "result.json") as temporary:
-        temporary.write_text(json.dumps(said, indent=2) + "\n")
+        temporary.write_text(json.dumps(said, indent=2, allow_nan=False) + "\n")
     shown = _entering(best, data.x[test if len(test) else learn][:SHOWN])
     return Result(out, loop.history, rows, measures, best, shown)
 
@@ -256,6 +261,7 @@ class Keeper(Best):
     def keep(self, loop: Loop) -> None:
         """Write both checkpoints and the history, each whole."""
         start = time.perf_counter()
+        loop.check_finite()
         if self.weights is not None:
             now = {name: value.clone() for name, value in self.model.state_dict().items()}
             self.model.load_state_dict(self.weights)
