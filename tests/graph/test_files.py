@@ -155,6 +155,12 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
         ("1,2,0.5\n2,3,-1\n", [1, 2, 3], [0.5, -1]),
         ("3,1\n720575940610453042,3\n", [1, 3, 720575940610453042], None),
         ("1,99999999999999999999\n", ["1", "99999999999999999999"], None),
+        ("source, target\na, b\nb , c\n", ["a", "b", "c"], None),
+        (" a,\tb \r\nb, c d\r\n \r\nc d,e ", ["a", "b", "c d", "e"], None),
+        ("1, 2\n2, 3\n", [1, 2, 3], None),
+        ("1, 2, .5\n2, n3, 1\n", ["1", "2", "n3"], [0.5, 1]),
+        ('a, " b, "" c " , 1\n" b, "" c ",d,2\n', ["a", ' b, " c ', "d"], [1, 2]),
+        ('" a",b\n', [" a", "b"], None),
     ],
 )
 def test_edge_lists_as_they_come(text, labels, weight, tmp_path):

@@ -133,8 +133,29 @@ def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes
 
 def _rows(data: Bytes, start: int, line: int, delimiter: str) -> Iterator[_Row]:
     for number, offset, text in _lines(data, start, line):
-        if text and not text.startswith(b"#"):
-            yield _Row(number, offset, next(csv.reader([text.decode()], delimiter=delimiter)), text.startswith(b'"'))
+        tight = b"" if text.startswith(b"#") else _tight(text, delimiter)
+        if tight:
+            yield _Row(number, offset, next(csv.reader([tight.decode()], delimiter=delimiter)), tight.startswith(b'"'))
+
+
+def _tight(text: Any, delimiter: str) -> Any:
+    """Bytes without the blanks around cells; those within quotes stay."""
+    if delimiter == " ":
+        return text
+    blank = "[ ]" if delimiter == "\t" else r"[ \t]"
+    start, stop = rf"(?<![^{delimiter}\r\n])", rf"(?![^{delimiter}\r\n])"
+    quoted = rf'{start}{blank}*("(?:[^"\r\n]|"")*+"){blank}*'
+    pattern = rf"{quoted}|{start}{blank}+|(?<!{blank}){blank}++{stop}".encode()
+    return re.sub(pattern, lambda found: found[1] or b"", text)
+
+
+def _has_blanks(data: Bytes, start: int, delimiter: str) -> bool:
+    """Whether a cell may start or end with a blank; much faster than to look for each."""
+    blanks = {"\t": b" ", " ": b""}.get(delimiter, b" \t")
+    ends = (*delimiter.encode(), *b"\r\n")
+    pairs = [bytes(pair) for blank in blanks for end in ends for pair in ((blank, end), (end, blank))]
+    outer = data[start] in blanks or data[len(data) - 1] in blanks
+    return outer or any(data.find(pair, start) >= 0 for pair in pairs)
 
 
 def _is_header(top: _Row, below: _Row | None) -> bool:
@@ -191,6 +212,8 @@ def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
     body: Any = memoryview(data)[start:]
     if data.find(b"\n#", start) >= 0:
         body = re.sub(rb"(?m)^#[^\r\n]*", b"", body)
+    if _has_blanks(data, start, layout.delimiter):
+        body = _tight(body, layout.delimiter)
     columns = None
     for label in (pa.int64(), pa.string())[not _are_integers(layout) :]:
         try:
