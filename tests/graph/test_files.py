@@ -161,6 +161,8 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
         ("1, 2, .5\n2, n3, 1\n", ["1", "2", "n3"], [0.5, 1]),
         ('a, " b, "" c " , 1\n" b, "" c ",d,2\n', ["a", ' b, " c ', "d"], [1, 2]),
         ('" a",b\n', [" a", "b"], None),
+        ("root,1\n1,2\n2,3\n", ["root", "1", "2", "3"], None),
+        ("na,nb\n1,2\n", [1, 2], None),
     ],
 )
 def test_edge_lists_as_they_come(text, labels, weight, tmp_path):
@@ -209,6 +211,8 @@ def test_columns_of_a_table_with_more(tmp_path):
         ("# top\na,b\n\n# mid\nb,c,d\n", r"line 5 has 3 columns"),
         ("a,b,1\nb,c,x\n", r"line 2: the weight 'x' is no finite number"),
         ("a,b,1\nb,c,inf\n", r"line 2: the weight 'inf' is no finite number"),
+        ("1,2,NA\n2,3,.5\n", r"line 1: the weight 'NA' is no finite number"),
+        ("a,b,nan\nb,c,1\n", r"line 1: the weight 'nan' is no finite number"),
         ("a,b,1\nb,c,\n", r"line 2: a label or a weight is missing"),
         ("a,b\n,c\n", r"line 2: a label or a weight is missing"),
         ("1,2\n,3\n", r"line 2: a label or a weight is missing"),
