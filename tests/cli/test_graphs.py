@@ -217,6 +217,10 @@ def test_export_of_a_checkpoint(run):
     told = json.loads(run("export", "run", "--out", "net.onnx", "--json")[1])
     assert (told["inputs"], told["outputs"]) == (13, 3)
     assert told["largest_difference"] < 1e-4
+    assert told["difference_to_model"] < 1e-3
+    told = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
+    assert told["difference_to_model"] < 1e-5
+    assert "differ from the model's by" in run("export", "run", "--out", "net.py")[1]
     told = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
     assert told["inputs"] == load("run/best.safetensors").dag.num_inputs
 
