@@ -248,6 +248,23 @@ def test_import_of_tensorneat(run, tmp_path):
     assert got.item() == pytest.approx(1 / (1 + np.exp(-3.5)))
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--inputs", 2], "--inputs"),
+        (["--outputs", 2], "--outputs"),
+        (["--output-transform", "tanh"], "--output-transform"),
+        (["--from", "neat", "--activation", "relu"], "--activation"),
+        (["--from", "neat", "--inputs", 2], "--inputs"),
+    ],
+)
+def test_import_refuses_options_of_another_kind(run, tmp_path, words, option):
+    (tmp_path / "x.csv").write_text("a,b,2\n")
+    code, _, err = run("import", "x.csv", *words, "--out", "x.safetensors")
+    assert code == 2
+    assert f"{option} is an option of --from" in " ".join(err.split())
+
+
 def test_import_of_a_pickled_genome(run, tmp_path):
     (tmp_path / "winner.pkl").write_bytes(b"\x80\x04}.")
     code, _, err = run("import", "winner.pkl", "--from", "neat", "--out", "w.safetensors")
