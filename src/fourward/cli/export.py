@@ -46,7 +46,12 @@ def export(
 
     net, apart = _network(network, bare, out)
     exchange.export(net, out)
-    told: dict[str, Any] = {"out": str(out), "bytes": out.stat().st_size, "inputs": net.dag.num_inputs, "outputs": net.dag.num_outputs}
+    told: dict[str, Any] = {
+        "out": str(out),
+        "bytes": out.stat().st_size,
+        "inputs": net.dag.num_inputs,
+        "outputs": net.dag.num_outputs,
+    }
     if apart is not None:
         told["difference_to_model"] = apart
     if out.suffix == ".onnx":
