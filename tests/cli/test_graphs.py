@@ -217,6 +217,10 @@ def test_export_of_a_checkpoint(run):
     told = json.loads(run("export", "run", "--out", "net.onnx", "--json")[1])
     assert (told["inputs"], told["outputs"]) == (13, 3)
     assert told["largest_difference"] < 1e-4
+    assert told["difference_to_model"] < 1e-3
+    told = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
+    assert told["difference_to_model"] < 1e-5
+    assert "differ from the model's by" in run("export", "run", "--out", "net.py")[1]
     told = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
     assert told["inputs"] == load("run/best.safetensors").dag.num_inputs
 
@@ -242,6 +246,23 @@ def test_import_of_tensorneat(run, tmp_path):
     assert run("import", "t.json", *words, "--out", "t.safetensors")[0] == 0
     got = load("t.safetensors")(torch.tensor([1.0, 2.0]))
     assert got.item() == pytest.approx(1 / (1 + np.exp(-3.5)))
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--inputs", 2], "--inputs"),
+        (["--outputs", 2], "--outputs"),
+        (["--output-transform", "tanh"], "--output-transform"),
+        (["--from", "neat", "--activation", "relu"], "--activation"),
+        (["--from", "neat", "--inputs", 2], "--inputs"),
+    ],
+)
+def test_import_refuses_options_of_another_kind(run, tmp_path, words, option):
+    (tmp_path / "x.csv").write_text("a,b,2\n")
+    code, _, err = run("import", "x.csv", *words, "--out", "x.safetensors")
+    assert code == 2
+    assert f"{option} is an option of --from" in " ".join(err.split())
 
 
 def test_import_of_a_pickled_genome(run, tmp_path):

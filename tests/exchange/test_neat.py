@@ -17,7 +17,7 @@ from neat.export import export_network_json
 from fourward import load, save
 from fourward.errors import ActivationError, CycleError, FileError, FourwardError, GraphError
 from fourward.exchange import from_neat, from_tensorneat, read_neat, read_tensorneat
-from fourward.exchange.neat import ACTIVATIONS
+from fourward.exchange.neat import ACTIVATIONS, aggregation_factor
 
 ALL = sorted(neat.activations.ActivationFunctionSet().functions)
 SAVED = sorted(name for name, stages in ACTIVATIONS.items() if all(isinstance(one, str) for _, one in stages))
@@ -408,3 +408,23 @@ def test_no_json_gives_a_traceback(first, data, tmp_path_factory):
         for read in (read_neat, lambda path: read_tensorneat(path, 1, 1)):
             with contextlib.suppress(FourwardError):
                 read(path)
+
+
+@pytest.mark.parametrize("number", ["1e999", "1" + "0" * 400, "1" * 5000])
+def test_numbers_beyond_all_bounds(number, tmp_path):
+    path = tmp_path / "x.json"
+    network = {"nodes": [{"idx": "N", "bias": 0, "agg": "sum", "act": "tanh"}], "conns": []}
+    path.write_text(json.dumps(network).replace('"N"', number))
+    with pytest.raises(FileError):
+        read_tensorneat(path, 1, 1)
+    links = [{"enabled": True, "from": 0, "to": 1, "weight": "N"}]
+    said = {"network_type": "feedforward", "topology": {}, "connections": links}
+    path.write_text(json.dumps(said).replace('"N"', number))
+    with pytest.raises(FileError):
+        read_neat(path)
+
+
+def test_the_mean_of_nothing_is_0():
+    assert aggregation_factor(1, "mean", 0) == 1
+    with pytest.raises(GraphError, match="product"):
+        aggregation_factor(1, "product", 0)

@@ -6,7 +6,7 @@ import torch
 
 from fourward import FourWard, generate
 from fourward.train.model import Model, Scaling
-from fourward.train.whole import whole
+from fourward.train.whole import difference, whole
 
 
 def model_for(task, direct):
@@ -29,3 +29,11 @@ def test_a_model_in_one_piece(task, direct):
     got = out.softmax(-1) if task == "classification" else out
     np.testing.assert_allclose(got.numpy(), model.predict(x), rtol=1e-9, atol=1e-12)
     assert whole(model).dag.num_inputs == 4
+
+
+def test_features_far_from_0_need_double_precision():
+    net = FourWard(generate.erdos_renyi(20, 0.2, seed=0), "tanh", seed=0)
+    scale = Scaling(np.array([1e6, 0.0]), np.array([1.0, 1.0]))
+    model = Model(net, ["a", "b"], ["t"], None, scale, Scaling(np.array([3.0]), np.array([2.0])), seed=1)
+    assert difference(whole(model), model) > 1e-3
+    assert difference(whole(model, torch.float64), model) < 1e-5

@@ -22,6 +22,7 @@ HEADS = ("source", "target", "from", "to", "pre", "post", "src", "dst", "sender"
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_MISSING = re.compile(r"\s*[+-]?(nan?|n/a|inf(inity)?)\s*", re.IGNORECASE)
 _LONGEST = 2**20  # bytes of a line with an edge
 #: Peak bytes of memory for each row, from the file to a Dag, measured on 10^7 rows; text labels add what they are long.
 _ROW_BYTES = 100
@@ -74,6 +75,8 @@ def write(loaded: Loaded, file: BinaryIO, delimiter: str) -> None:
     wrong = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
     if wrong:
         raise GraphError(f"an edge list has a line for each edge, but this label has a line break: {wrong[0]!r}.")
+    if "" in dag.labels:
+        raise GraphError("an edge list can't hold an empty label, and one of these is ''. Write JSON or npz.")
     integers = convert.is_integer(dag.labels[0])
     comment = notes.note(dag, _is_usual_order(dag.labels, dag.source, dag.target, integers))
     if comment:
@@ -133,17 +136,43 @@ def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes
 
 def _rows(data: Bytes, start: int, line: int, delimiter: str) -> Iterator[_Row]:
     for number, offset, text in _lines(data, start, line):
-        if text and not text.startswith(b"#"):
-            yield _Row(number, offset, next(csv.reader([text.decode()], delimiter=delimiter)), text.startswith(b'"'))
+        tight = b"" if text.startswith(b"#") else _tight(text, delimiter)
+        if tight:
+            yield _Row(number, offset, next(csv.reader([tight.decode()], delimiter=delimiter)), tight.startswith(b'"'))
+
+
+def _tight(text: Any, delimiter: str) -> Any:
+    """Bytes without the blanks around cells; those within quotes stay."""
+    if delimiter == " ":
+        return text
+    blank = "[ ]" if delimiter == "\t" else r"[ \t]"
+    start, stop = rf"(?<![^{delimiter}\r\n])", rf"(?![^{delimiter}\r\n])"
+    quoted = rf'{start}{blank}*("(?:[^"\r\n]|"")*+"){blank}*'
+    pattern = rf"{quoted}|{start}{blank}+|(?<!{blank}){blank}++{stop}".encode()
+    return re.sub(pattern, lambda found: found[1] or b"", text)
+
+
+def _has_blanks(data: Bytes, start: int, delimiter: str) -> bool:
+    """Whether a cell may start or end with a blank; much faster than to look for each."""
+    blanks = {"\t": b" ", " ": b""}.get(delimiter, b" \t")
+    ends = (*delimiter.encode(), *b"\r\n")
+    pairs = [bytes(pair) for blank in blanks for end in ends for pair in ((blank, end), (end, blank))]
+    outer = data[start] in blanks or data[len(data) - 1] in blanks
+    return outer or any(data.find(pair, start) >= 0 for pair in pairs)
 
 
 def _is_header(top: _Row, below: _Row | None) -> bool:
-    """Known names in the first two columns, or a column with a number below and none on top."""
+    """Known names in the first two columns, or no number on top of any column that has one below, and one has."""
     if len(top.cells) >= 2 and all(cell.strip().lower() in HEADS for cell in top.cells[:2]):
         return True
-    cells = below.cells if below is not None else []
-    pairs = zip(top.cells, cells, strict=False)
-    return any(_NUMBER.fullmatch(low) and not _NUMBER.fullmatch(high) for high, low in pairs)
+    pairs = zip(top.cells, below.cells if below is not None else [], strict=False)
+    numeric = [_is_number(high, k) for k, (high, low) in enumerate(pairs) if _is_number(low, k)]
+    return bool(numeric) and not any(numeric)
+
+
+def _is_number(cell: str, column: int) -> bool:
+    """Whether a cell holds a number, or, after the labels, a word for one that is missing or infinite."""
+    return bool(_NUMBER.fullmatch(cell) or (column >= 2 and _MISSING.fullmatch(cell)))
 
 
 def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int] | None) -> tuple[int, ...]:
@@ -191,6 +220,8 @@ def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
     body: Any = memoryview(data)[start:]
     if data.find(b"\n#", start) >= 0:
         body = re.sub(rb"(?m)^#[^\r\n]*", b"", body)
+    if _has_blanks(data, start, layout.delimiter):
+        body = _tight(body, layout.delimiter)
     columns = None
     for label in (pa.int64(), pa.string())[not _are_integers(layout) :]:
         try:

@@ -51,6 +51,8 @@ def read_json(path: Path, bare: bool) -> Weighted:
         data = json.loads(words)
     except json.JSONDecodeError as error:
         raise FileError(f"{path}, line {error.lineno}: this is no JSON: {error.msg}.") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise FileError(f"{path}: this JSON can't be read: {error}.") from None
     except RecursionError:
         raise FileError(f"{path}: this JSON is nested too deep for a graph.") from None
     try:
