@@ -89,8 +89,8 @@ def _is(module: nn.Module, kind: type[Kind]) -> TypeGuard[Kind]:
         return isinstance(module, kind)
     if kind in _LAYERS:
         raise GraphError(
-            f"{type(module).__name__} is a {kind.__name__} with a forward of its own, which can't be turned into edges. "
-            f"Put a plain torch.nn.{kind.__name__} in its place."
+            f"{type(module).__name__} is a {kind.__name__} with a forward of its own, which no edges can "
+            f"stand for. Put a plain torch.nn.{kind.__name__} in its place."
         )
     return False
 
