@@ -154,6 +154,15 @@ def test_bad_checkpoints(folder, capsys):
     assert (folder / "a" / "best.safetensors").read_bytes() == whole
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as at a terminal; a shell has programs that it runs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
     monkeypatch.setattr(watch.Progress, "after_epoch", lambda self, loop: signal.raise_signal(signal.SIGINT))
     assert train("--epochs", 6, "--out", "a b") == 130
@@ -164,6 +173,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["epochs"] == 6
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_stops_at_once(folder, capsys, monkeypatch):
     def impatient(self, loop):
         if loop.epoch == impatient.epoch:
