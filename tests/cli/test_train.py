@@ -11,7 +11,9 @@ import pytest
 
 import fourward as fw
 from fourward.cli import app
+from fourward.errors import require
 from fourward.train import checkpoint, watch
+from fourward.train import run as run_module
 
 
 @pytest.fixture
@@ -53,6 +55,28 @@ def test_from_a_table_to_predictions(folder, capsys):
     for few, many in zip(by_name, whole[:10], strict=True):
         assert few["way"] == many["way"] == max(("down", "up"), key=lambda name: float(few[f"p({name})"]))
         assert float(few["p(up)"]) == pytest.approx(float(many["p(up)"]), rel=1e-4)
+
+
+def test_a_cyclic_graph_is_trained_without_its_feedback(folder, capsys):
+    (folder / "g.csv").write_text("a,b\nb,c\nc,b\nc,d\na,e\n")
+    words = ("train", "g.csv", "--data", "wine", "--epochs", 1, "--device", "cpu", "--out", "a")
+    assert run(*words) == 2
+    assert "--remove-feedback" in capsys.readouterr().err
+    assert run(*words, "--remove-feedback", "--outputs", "d") == 0
+    assert "1 feedback edges were removed" in capsys.readouterr().err
+    assert fw.load("a/best.safetensors").dag.num_outputs == 1
+    assert run("evaluate", "a", "--graph", "g.csv") == 2
+
+
+def test_pictures_are_drawn_where_they_can_be(folder, capsys, monkeypatch):
+    assert train("--epochs", 2, "--out", "a") == 0
+    shown = capsys.readouterr().out
+    for name in ("curves.png", "activations.png"):
+        assert f"a/{name}" in shown
+        assert (folder / "a" / name).read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(run_module, "learning_curves", lambda *_: require("a_package_nobody_has", "plot"))
+    assert train("--epochs", 2, "--out", "b") == 0
+    assert "no pictures: this needs the package" in capsys.readouterr().out
 
 
 def test_regression_predicts_in_the_targets_own_units(folder, capsys):
@@ -130,8 +154,17 @@ def test_bad_checkpoints(folder, capsys):
     assert (folder / "a" / "best.safetensors").read_bytes() == whole
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as at a terminal; a shell has programs that it runs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
-    monkeypatch.setattr(watch.Progress, "after_epoch", lambda self, loop: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(watch.Progress, "after_epoch", lambda self, loop: signal.raise_signal(signal.SIGINT))
     assert train("--epochs", 6, "--out", "a b") == 130
     assert "saved. Go on with: fourward train --out 'a b' --resume" in capsys.readouterr().err
     monkeypatch.undo()
@@ -140,11 +173,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["epochs"] == 6
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_stops_at_once(folder, capsys, monkeypatch):
     def impatient(self, loop):
         if loop.epoch == impatient.epoch:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     handler = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(watch.Progress, "after_epoch", impatient)
@@ -166,3 +200,21 @@ def test_a_full_disk_is_a_failure(folder, capsys, monkeypatch):
     monkeypatch.setattr(checkpoint, "save", full)
     assert train("--epochs", 6, "--out", "a") == 1
     assert capsys.readouterr().err.endswith("best.safetensors: No space left on device\n")
+
+
+def test_names_in_square_brackets_are_shown_as_they_are(folder, capsys):
+    text = (folder / "t.csv").read_text().replace("way", "[/way]").replace("up", "[/up]").replace("down", "[red]")
+    (folder / "b.csv").write_text(text)
+    words = ("--data", "b.csv", "--target", "[/way]", "--epochs", 1, "--out", "[/a]")
+    assert run("train", "er:30:0.2:0", "--device", "cpu", *words) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("[/way]", "[/up]", "[red]", "[/a]"))
+    assert run("evaluate", "[/a]") == 0
+    assert "[/up]" in capsys.readouterr().out
+
+
+def test_weights_of_a_graph_file_are_not_looked_at(folder, capsys):
+    (folder / "g.csv").write_text("source,target,weight\na,b,nan\nb,c,heavy\n")
+    words = ("--data", "t.csv", "--target", "way", "--epochs", 1, "--out", "a", "--device", "cpu")
+    assert run("train", "g.csv", *words) == 0, capsys.readouterr().err
+    assert run("evaluate", "a", "--graph", "g.csv") == 0

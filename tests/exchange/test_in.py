@@ -49,6 +49,26 @@ def test_mlps_with_another_activation(odd):
     assert net.weight.grad.abs().sum() > 0
 
 
+class Doubled:
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [nn.GELU, nn.ELU, nn.Softplus, nn.Identity, nn.ReLU])
+def test_activations_with_a_forward_of_their_own_are_callables(kind):
+    model = mlp(nn.Linear(4, 7), type("Own", (Doubled, kind), {})(), nn.Linear(7, 3))
+    x = batch(4)
+    torch.testing.assert_close(from_mlp(model)(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Dropout, nn.Flatten, nn.Sequential])
+def test_layers_with_a_forward_of_their_own_are_refused(kind):
+    own = type("Own", (Doubled, kind), {})
+    odd = own(4, 4) if kind is nn.Linear else own()
+    with pytest.raises(GraphError, match=f"Own is a {kind.__name__} with a forward of its own"):
+        from_mlp(mlp(odd, nn.Linear(4, 3)))
+
+
 def test_mlps_with_what_does_nothing():
     inner = nn.Sequential(nn.Dropout(0.5), nn.Linear(7, 3, bias=False), nn.Identity())
     model = mlp(nn.Flatten(), nn.Linear(4, 7), nn.Tanh(), inner)

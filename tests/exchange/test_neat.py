@@ -1,5 +1,6 @@
 """Genomes of neat-python and networks of TensorNEAT give the same outputs here, and train."""
 
+import contextlib
 import json
 import math
 import pickle
@@ -9,16 +10,37 @@ import neat
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from neat.export import export_network_json
 
 from fourward import load, save
 from fourward.errors import ActivationError, CycleError, FileError, FourwardError, GraphError
 from fourward.exchange import from_neat, from_tensorneat, read_neat, read_tensorneat
-from fourward.exchange.neat import ACTIVATIONS
+from fourward.exchange.neat import ACTIVATIONS, aggregation_factor
 
 ALL = sorted(neat.activations.ActivationFunctionSet().functions)
 SAVED = sorted(name for name, stages in ACTIVATIONS.items() if all(isinstance(one, str) for _, one in stages))
 
+NEAT = {
+    "network_type": "feedforward",
+    "topology": {"input_keys": [-1], "output_keys": [0]},
+    "nodes": [
+        {
+            "id": 0,
+            "type": "output",
+            "activation": {"name": "tanh"},
+            "aggregation": {"name": "sum"},
+            "bias": 1,
+            "response": 1,
+        }
+        | {"idx": 1, "agg": "sum", "act": "tanh"},
+        {"id": -1, "type": "input", "idx": 0, "bias": 0, "agg": "sum", "act": "tanh"},
+    ],
+    "connections": [{"from": -1, "to": 0, "weight": 2, "enabled": True}],
+    "conns": [{"in": 0, "out": 1, "weight": 2}],
+}
+KEYS = ("nodes", "conns", "idx", "bias", "act", "agg", "in", "out", "weight", "network_type", "topology", "connections")
 CONFIG = """
 [NEAT]
 fitness_criterion = max
@@ -359,3 +381,50 @@ def test_tensorneat_files_that_are_wrong(tmp_path):
     )
     with pytest.raises(ActivationError, match=r"x\.json: neuron 5 has the activation 'swish'"):
         read_tensorneat(path, 3, 2)
+
+
+SHAPES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner),
+    max_leaves=12,
+)
+
+
+@given(first=SHAPES, data=st.data())
+def test_no_json_gives_a_traceback(first, data, tmp_path_factory):
+    """Any JSON, and a right one with a part of it replaced."""
+    path = tmp_path_factory.mktemp("fuzz") / "x.json"
+    whole = json.loads(json.dumps(NEAT))
+    part, keys = whole, list(whole)
+    while keys:
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(part[key], dict | list) or not part[key] or data.draw(st.booleans()):
+            part[key] = data.draw(SHAPES)
+            break
+        part = part[key]
+        keys = list(part) if isinstance(part, dict) else list(range(len(part)))
+    for said in (first, whole):
+        path.write_text(json.dumps(said))
+        for read in (read_neat, lambda path: read_tensorneat(path, 1, 1)):
+            with contextlib.suppress(FourwardError):
+                read(path)
+
+
+@pytest.mark.parametrize("number", ["1e999", "1" + "0" * 400, "1" * 5000])
+def test_numbers_beyond_all_bounds(number, tmp_path):
+    path = tmp_path / "x.json"
+    network = {"nodes": [{"idx": "N", "bias": 0, "agg": "sum", "act": "tanh"}], "conns": []}
+    path.write_text(json.dumps(network).replace('"N"', number))
+    with pytest.raises(FileError):
+        read_tensorneat(path, 1, 1)
+    links = [{"enabled": True, "from": 0, "to": 1, "weight": "N"}]
+    said = {"network_type": "feedforward", "topology": {}, "connections": links}
+    path.write_text(json.dumps(said).replace('"N"', number))
+    with pytest.raises(FileError):
+        read_neat(path)
+
+
+def test_the_mean_of_nothing_is_0():
+    assert aggregation_factor(1, "mean", 0) == 1
+    with pytest.raises(GraphError, match="product"):
+        aggregation_factor(1, "product", 0)

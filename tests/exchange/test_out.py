@@ -14,6 +14,7 @@ from benchmarks.cases import ZOO, case
 from fourward import Dag, FourWard, generate, load
 from fourward.errors import ActivationError, FileError, OptionError, WeightError
 from fourward.exchange import ENDINGS, check_onnx, export, to_latex, to_onnx, to_python
+from fourward.exchange.formulas import HELPERS
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near
 
@@ -233,3 +234,12 @@ def test_python_of_many_terms_compiles():
     net = FourWard(dag, "identity", seed=0, dtype=torch.float64)
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 5000)))
     assert_near(run_python(net, x), net(x).detach())
+
+
+def test_exported_functions_keep_what_is_no_number():
+    net = FourWard(generate.chain(2), "gaussian", seed=0, dtype=torch.float64)
+    assert run_python(net, torch.tensor([[math.nan]], dtype=torch.float64)).isnan().all()
+    names = {"math": math}
+    exec(HELPERS["exp"], names)
+    assert math.isnan(names["exp"](math.nan))
+    assert names["exp"](1e6) == math.inf

@@ -71,5 +71,6 @@ def test_words_that_mean_nothing(tmp_path):
     for word in ("er", "zebrafish", str(tmp_path), "missing.csv"):
         with pytest.raises(FileError, match=r"no file .*er:N:P.*c-elegans"):
             find(word)
+    assert find("c-elegans", bare=True).weight is None
     with pytest.raises(OptionError, match="isn't read from a file"):
         find("c-elegans", header=True)

@@ -78,6 +78,7 @@ def test_what_a_file_cannot_hold(tmp_path):
         lambda t, s: s["network"].update(activations=[]),
         lambda t, s: s["network"].update(activations=["tangens"] * 3),
         lambda t, s: s["network"].update(nodes=3),
+        lambda t, s: (s["network"].update(nodes=10**12), t.pop("network.labels")),
         lambda t, s: s["network"].update(dropout="much"),
         lambda t, s: t["network.edges"].fill_(99),
         lambda t, s: t["network.edges"].fill_(-1),

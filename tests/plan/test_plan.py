@@ -83,5 +83,5 @@ def test_codes_are_distinct_and_lookup_lists_names():
 
 
 def test_the_table_has_what_the_readme_promises():
-    wanted = "relu leaky_relu elu selu gelu silu tanh sigmoid softplus identity sin gaussian abs square"
+    wanted = "relu leaky_relu elu selu gelu silu tanh hardtanh sigmoid softplus identity sin gaussian hat abs square"
     assert set(wanted.split()) <= set(ACTIVATIONS)

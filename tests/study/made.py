@@ -57,13 +57,15 @@ def attributes(store):
                 store.add("attributes", {"size": size, "p": p, "seed": seed}, values)
 
 
-def reassigned(store, *, deviation=0.02, moved=0.25, device="cpu"):
+def reassigned(store, *, deviation=0.02, noise=0.01, moved=0.25, device="cpu", size=64, batch=512, slower=0.0):
+    """The second graph takes longer by the share `slower`; at p = 1 times deviate by noise alone."""
     for p in CHANCES:
         for graph in range(2):
             for variant in range(3):
-                key = {"size": 64, "p": p, "batch": 512, "graph": graph, "variant": variant, "method": "4ward"}
-                mean = seconds("4ward", 64, p, 512) * (1 + deviation * (variant - 1))
-                values = {"mean": mean, "median": mean, "deviation": 0.0, "count": 10, "height": height(64, p)}
+                key = {"size": size, "p": p, "batch": batch, "graph": graph, "variant": variant, "method": "4ward"}
+                mean = seconds("4ward", size, p, batch) * (1 + (deviation if p < 1 else noise) * (variant - 1))
+                values = {"mean": mean, "median": mean, "deviation": 0.0, "count": 10, "height": height(size, p)}
+                values["mean"] *= 1 + slower * graph
                 values["moved"] = moved * (1.0 - p) / 0.8
                 store.add("reassignment", key | {"device": device, "batches": 10}, values)
 

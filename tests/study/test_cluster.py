@@ -8,6 +8,7 @@ import pytest
 from fourward.errors import OptionError, StudyError
 from fourward.study import cluster
 from fourward.study.cluster import attempt, run_all
+from fourward.study.facts import code
 from fourward.study.store import Store
 
 FACTS = {"commit": "abc"}
@@ -93,6 +94,27 @@ def test_an_address_without_a_scheduler(tmp_path, monkeypatch):
         pytest.raises(OptionError, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:9'"),
     ):
         run_all(store, "squares", keys(tmp_path, 1), risky, scheduler="tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_at_least_one_worker(fake, tmp_path, workers):
+    with (
+        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+        pytest.raises(OptionError, match=f"workers={workers}"),
+    ):
+        run_all(store, "squares", keys(tmp_path, 1), risky, workers=workers)
+
+
+@pytest.mark.parametrize("other", [{"torch": "0.1"}, {"sources": "abc"}, {"more": "1"}])
+def test_a_worker_with_other_code_runs_nothing(fake, tmp_path, monkeypatch, other):
+    codes = iter([code() | other, code()])
+    monkeypatch.setattr(cluster, "code", lambda: next(codes))
+    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+        assert run_all(store, "squares", keys(tmp_path, 1), risky).ended == {"failed": 1}
+        (row,) = store.rows("squares")
+    (name,) = other
+    assert f"other code than the process that asks: {name} " in row.note
+    assert row.values == {}
 
 
 @pytest.mark.parametrize(("kind", "status"), [("works", "done"), ("raises", "failed")])

@@ -77,6 +77,13 @@ def test_a_second_call_runs_nothing_and_a_larger_one_the_rest(store):
     assert [(row.key, row.values, row.when) for row in store.rows()][:4] == before
 
 
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, float("inf")])
+def test_a_budget_is_a_number_of_seconds(store, seconds):
+    with pytest.raises(OptionError, match=f"seconds: {seconds}"):
+        run(store, {"attributes": TINY}, seconds=seconds)
+    assert store.protocols() == {}
+
+
 def test_a_budget_ends_between_graphs_and_progress_says_what_is_known(store):
     told = []
     summary = run(store, {"attributes": TINY}, seconds=0.0, on_progress=told.append)

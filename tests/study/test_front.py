@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from fourward.cli import study as cli_study
 from fourward.cli.app import main
 from fourward.study import front, grid, store
 from fourward.study.__main__ import main as bare_main
@@ -25,9 +26,22 @@ def rows(folder, experiment=None):
         return results.rows(experiment, all_facts=True)
 
 
-def test_a_small_study_from_start_to_end(tmp_path, capsys):
+def test_status_shows_what_looks_like_markup_as_it_is(tmp_path, capsys):
+    with Store(tmp_path / "results.sqlite", facts={"commit": "a"}) as results:
+        results.add("times", {"[/red]": "[/blue]", "method": "[/green]"}, {})
+    assert main(["study", "status", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("[/red]", "[/blue]", "[/green]"))
+
+
+def test_a_small_study_from_start_to_end(tmp_path, capsys, monkeypatch):
+    learned = []  # topologies have tests of their own; here they would take a minute
+    monkeypatch.setattr(cli_study, "topologies", lambda *given, **options: learned.append((given, options)))
+    monkeypatch.setattr(cli_study, "figures", lambda out: None)  # the report draws the same ones
     words = ["--out", str(tmp_path)]
     assert main(["study", "all", *TINY, *words]) == 0
+    assert learned == [((tmp_path,), {"seeds": 2, "commit": None})]
+    assert (tmp_path / "report.html").exists()
     said = capsys.readouterr()
     assert "in 1" in said.out or "done in" in said.out
     assert "times: 32 of 32 runs, done" in said.err

@@ -1,11 +1,14 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from fourward.study.cells import newest
-from fourward.study.report import measured, write_report
-from fourward.study.report_tables import differences
+from fourward.study.coverage import coverage
+from fourward.study.protocol import Protocol, graph_keys
+from fourward.study.report import write_report
+from fourward.study.report_tables import compared, differences
 from fourward.study.store import Store
 from tests.study import made
 
@@ -60,7 +63,7 @@ def test_all_parts_are_there(page):
     assert sum(tag == "img" for tag, _ in outline.tags) == 11
     for published in ("2.80", "2.47 to 160.37", "no differences on an RTX A6000"):
         assert published in words
-    for text in ("seeds: 2 instead of 30", "Cut off: 16 runs. Failed: 0 runs.", "commit", "abc", "torch 2"):
+    for text in ("graphs a cell: 2 instead of 30", "Cut off: 16 runs. Failed: 0 runs.", "commit", "abc", "torch 2"):
         assert text in words
     verdicts = [attributes["class"] for tag, attributes in outline.tags if "verdict" in attributes.get("class", "")]
     assert verdicts == ["verdict holds"] * 8
@@ -99,10 +102,29 @@ def test_rows_of_other_commits_are_counted(tmp_path):
 
 
 def test_what_was_reduced(found):
-    said = measured("reassignment", found["reassignment"])
-    assert (said.seeds, said.variants, said.batches, said.methods) == (2, 3, 10, ("4ward",))
-    assert measured("attributes", found["attributes"]).seeds == 3
-    assert measured("times", found["times"][:-1]).seeds == 1, "the fewest graphs of any cell"
+    assert coverage("reassignment", found["reassignment"]) == [
+        "4Ward: 4 of 5 cells of the paper's grid (64 nodes at p = 0.2, 0.4, 0.8, 1); graphs a cell: 2 instead of 30; "
+        "layerings a cell and graph: 3 instead of 10; batches a run: 10 instead of 100",
+        "not run: fourward",
+    ]
+    (said,) = coverage("attributes", found["attributes"])
+    assert said.startswith("12 of 25 cells of the paper's grid (64, 128, 256 nodes at p = 0.2, 0.4, 0.8, 1); graphs")
+
+
+def test_what_was_reduced_is_said_of_each_method(found):
+    rows = [row for row in found["times"] if row.key["method"] != "deepstruct" or row.key["size"] == 256]
+    rows = [replace(row, note="cut off after 20 s") if row.status == "cut off" else row for row in rows]
+    sequential, deepstruct, _, fourward = coverage("times", rows[:-1])
+    assert "(64, 128 nodes at p = 0.2, 0.4, 0.8, 1, batch size 32, 512; 256 nodes at p = 0.2, 0.8, 1, b" in sequential
+    assert deepstruct.startswith("deepstruct: 6 of 75 cells of the paper's grid (256 nodes at p = 0.2, 0.8, 1, batch ")
+    assert deepstruct.endswith("8 of 12 runs cut off after 20 s")
+    assert "graphs a cell: 1 to 2 instead of 30" in fourward
+
+
+def test_the_whole_grid_needs_no_list(found):
+    row = found["attributes"][0]
+    rows = [replace(row, key=key) for key in graph_keys(Protocol())]
+    assert coverage("attributes", rows) == ["25 of 25 cells of the paper's grid; graphs a cell: 30"]
 
 
 def test_topologies_are_compared_seed_by_seed(tmp_path):
@@ -113,6 +135,12 @@ def test_topologies_are_compared_seed_by_seed(tmp_path):
     assert found["erdos-renyi", "wine"] == pytest.approx([0.1, 0.1, 0.1])
     assert ("mlp", "wine") not in found
     assert len(found) == 6
+
+
+def test_a_topology_with_other_neurons_is_shown_but_not_counted(found):
+    text = str(compared(found["topologies"]))
+    assert text.count("10 of 10 comparisons differ from zero") == 3, "5 topologies on 2 tasks"
+    assert "dense-mlp (not matched in neurons)" in text
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -124,12 +124,15 @@ def test_the_lock_holds_between_processes(path):
 
 def refused(path, match, **options):
     """Opening fails, and leaves the folder and the file byte for byte as they were."""
-    before = path.read_bytes()
+    before = contents(path.parent)
     with pytest.raises(StudyError, match=match) as caught:
         Store(path, facts=HERE, **options)
     assert caught.value.exit_code == 2
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
+    assert contents(path.parent) == before
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def filled(path, rows=20):
@@ -177,6 +180,55 @@ def test_a_damaged_file_is_refused(path, damage, create):
     refused(path, "is damaged", create=create)
 
 
+def killed(path):
+    """What a killed writer leaves: a file and its `-wal`, with a row that is in the latter alone."""
+    filled(path)
+    with Store(path, facts=HERE) as results:
+        results.add("times", KEY | {"seed": 99}, {"mean": 0.5})
+        left = {name: (path.parent / name).read_bytes() for name in (path.name, f"{path.name}-wal")}
+    for name, content in left.items():
+        (path.parent / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_damaged_file_that_a_killed_process_left_is_refused(path, create):
+    killed(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 2] = b"\xff" * (len(content) // 2 - len(content) // 3)
+    path.write_bytes(content)
+    refused(path, "is damaged", create=create)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_whole_file_that_a_killed_process_left_has_all_its_rows(path, create):
+    killed(path)
+    with Store(path, create=create, facts=HERE) as results:
+        assert len(results.rows()) == 21
+    assert list(contents(path.parent)) == [path.name]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_without_its_tables_is_refused(path, create):
+    filled(path, rows=1)
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE runs")
+    connection.close()
+    refused(path, "no such table: runs", create=create)
+
+
+def test_a_copy_that_changes_meanwhile_says_nothing(path, monkeypatch):
+    killed(path)
+
+    def grown(copy):
+        wal = path.with_name(f"{path.name}-wal")
+        wal.write_bytes(wal.read_bytes() + b"more")
+        raise sqlite3.DatabaseError("torn")
+
+    monkeypatch.setattr("fourward.study.whole._check_file", grown)
+    with Store(path, create=False, facts=HERE) as results:
+        assert len(results.rows()) == 21
+
+
 def test_a_row_with_broken_text_is_named(path):
     filled(path, rows=3)
     connection = sqlite3.connect(path)
@@ -185,6 +237,40 @@ def test_a_row_with_broken_text_is_named(path):
     connection.close()
     with Store(path, create=False) as results, pytest.raises(StudyError, match="damaged"):
         results.rows(all_facts=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE protocols SET text = '{bad'",
+        "UPDATE protocols SET text = 'null'",
+        "UPDATE facts SET text = 'null'",
+        "UPDATE runs SET key = '[1]'",
+    ],
+)
+def test_broken_text_in_any_table_is_named(path, change):
+    filled(path, rows=2)
+    with Store(path, facts=HERE) as results:
+        results.set_protocol("times", {"seeds": 2})
+    connection = sqlite3.connect(path)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    with Store(path, create=False, facts=HERE) as results, pytest.raises(StudyError, match=f"{path.name} is damaged"):
+        results.protocols(), results.rows()
+
+
+def test_a_lock_file_of_something_else_is_named(path):
+    filled(path, rows=1)
+    path.with_name(f".{path.name}.lock").write_bytes(b"junk" * 100)
+    refused(path, r"\.results\.sqlite\.lock is no lock of fourward's")
+
+
+def test_text_that_is_no_text_is_refused_and_leaves_nothing(path):
+    with Store(path, facts=HERE) as results:
+        with pytest.raises(StudyError, match="can't be stored"):
+            results.add("times", KEY, {}, note="\udcff")
+        assert results.rows() == []
 
 
 def test_a_file_that_is_missing_is_not_made_for_reading(path):
@@ -259,6 +345,16 @@ def test_tables_of_all_rows(path, tmp_path):
             assert known.set_index("id").loc[attributes["facts"], "processor"].tolist() == ["one", "two"]
         with pytest.raises(OptionError, match="format='xls' came, but it is one of csv, parquet"):
             results.export(tmp_path, "xls")
+
+
+@pytest.mark.parametrize("name", ["../evil", "facts", "Facts", "", "a/b", "/evil"])
+def test_only_plain_names_become_tables(path, tmp_path, name):
+    filled(path, rows=1)
+    with Store(path, facts=HERE) as results:
+        results.add(name, KEY, {})
+        with pytest.raises(StudyError, match="can't name a table"):
+            results.export(tmp_path / "tables" / "here")
+    assert not (tmp_path / "tables").exists()
 
 
 def test_facts_of_this_machine():

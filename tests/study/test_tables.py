@@ -2,6 +2,7 @@
 
 import pytest
 
+from fourward.study import cells
 from fourward.study.protocol import Protocol
 from fourward.study.store import Store
 from fourward.study.tables import by_facts, gains, status
@@ -43,10 +44,25 @@ def test_cut_off_runs_count_with_what_was_seen_and_are_named(store):
     for seed in range(3):
         add(store, "4ward", seed, 2.0)
     (line,) = gains(store.rows())
-    assert (line["gain"], line["graphs"], line["cut_off"], line["missing"]) == (4.0, 1, 1, 2)
+    assert (line["gain"], line["graphs"], line["cut_off"], line["missing"], line["failed"]) == (4.0, 1, 1, 2, 1)
+    cell = cells.gains(store.rows(), "deepstruct", "4ward")[64, 0.2]
+    assert (cell.status, cell.mean, cell.seen, cell.count) == ("cut off", None, 4.0, 0)
 
 
-def test_only_runs_that_took_turns_are_compared(store):
+def test_failed_runs_are_left_out_whatever_was_seen_of_them(store):
+    add(store, "sequential", 0, 9.0, status="failed")
+    add(store, "4ward", 0, 1.0)
+    (line,) = gains(store.rows())
+    assert (line["gain"], line["graphs"], line["missing"], line["failed"]) == (None, 0, 1, 1)
+    assert cells.gains(store.rows(), "sequential", "4ward")[64, 0.2].text == "failed"
+    add(store, "sequential", 1, 2.0)
+    add(store, "4ward", 1, 1.0)
+    (line,) = gains(store.rows())
+    assert (line["gain"], line["graphs"], line["missing"], line["failed"]) == (2.0, 1, 1, 1)
+    assert cells.gains(store.rows(), "sequential", "4ward")[64, 0.2].mean == 2
+
+
+def test_only_runs_with_as_many_batches_are_compared(store):
     add(store, "sequential", 0, 2.0, batches=10)
     add(store, "4ward", 0, 1.0, batches=10)
     add(store, "4ward", 0, 0.5, batches=100)
@@ -92,10 +108,10 @@ def test_status_counts_what_was_asked_for(store):
     times, topologies = group["experiments"]
     counts = {name: times[name] for name in ("wanted", "done", "cut_off", "failed")}
     assert counts == {"wanted": 6, "done": 1, "cut_off": 1, "failed": 1}
-    cells = {cell["method"]: cell for cell in times["cells"]}
-    assert cells["4ward"].items() >= {"wanted": 3, "done": 1, "cut_off": 1, "failed": 0, "size": 64}.items()
-    assert cells["sequential"].items() >= {"wanted": 3, "done": 0}.items()
-    assert cells["deepstruct"].items() >= {"wanted": None, "failed": 1}.items()
+    by_method = {cell["method"]: cell for cell in times["cells"]}
+    assert by_method["4ward"].items() >= {"wanted": 3, "done": 1, "cut_off": 1, "failed": 0, "size": 64}.items()
+    assert by_method["sequential"].items() >= {"wanted": 3, "done": 0}.items()
+    assert by_method["deepstruct"].items() >= {"wanted": None, "failed": 1}.items()
     assert times["reduced"][0] == "sizes: 64 instead of 64, 128, 256, 512, 1024"
     assert (topologies["wanted"], topologies["done"], topologies["cells"][0]["topology"]) == (7, 1, "er")
 

@@ -4,13 +4,14 @@ import gc
 import signal
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 import torch
 
 from fourward.study import timing
-from fourward.study.timing import CutOff, HostClock, summary, take_turns, within
+from fourward.study.timing import CutOff, HostClock, one_line, summary, take_turns, within
 
 
 class Calls:
@@ -127,6 +128,10 @@ def test_an_error_ends_its_own_run_only():
     assert found["fine"].values["count"] == 3
 
 
+def test_an_error_in_one_line_is_text_that_can_be_stored():
+    assert one_line(ValueError("no \udcff\nmore")) == r"ValueError: no \udcff"
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_autograd_records_only_where_it_is_asked_to(grad):
     seen = []
@@ -150,6 +155,15 @@ def test_an_alarm_leaves_nothing_behind():
         time.sleep(60)
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_an_alarm_that_rings_at_once_leaves_nothing_behind():
+    before = signal.getsignal(signal.SIGALRM)
+    for _ in range(300):
+        with suppress(CutOff), within(1e-6):
+            pass
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():

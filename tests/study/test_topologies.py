@@ -82,6 +82,12 @@ def test_keys_have_whole_seeds_first():
     assert len({tuple(key.items()) for key in keys}) == 8
 
 
+def test_names_are_taken_once_and_without_blanks():
+    wanted = Topologies(topologies=("mlp", " connectome", "mlp"), data=["wine ", "wine"], seeds=1)
+    assert (wanted.topologies, wanted.data) == (("mlp", "connectome"), ("wine",))
+    assert len(list(wanted.keys())) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -56,6 +56,8 @@ def test_the_task_can_be_overruled(tmp_path):
     assert read(path, "y", task="regression").y.tolist() == [[0], [1], [2]]
     path = written(tmp_path, "a,y\n1,0.5\n2,1.5\n3,0.5\n")
     assert read(path, "y", task="classification").classes == [0.5, 1.5]
+    path = written(tmp_path, "a,y\n1,0\n2,1\n3,many\n")
+    assert read(path, "y", task="classification").classes == ["0", "1", "many"]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,9 @@ def test_the_task_can_be_overruled(tmp_path):
         ("a,y\n1,p\n2,p\n", r"all samples are of one class, 'p'"),
         ("a,y\n1,p,3\n2,q,4\n", r"can't be read as a table"),
         ("a,y\n1,p\n2,q,4\n", r"Expected 2 fields in line 3"),
+        ("a,y,y\n1,p,p\n2,q,q\n", r"t\.csv has more than one column 'y'"),
+        ("a;y\n1,5;p\n2,5;q\n", r"t\.csv has semicolons between its cells"),
+        ("a,y\n1,0.5\n2,1.5\n3,n/a\n", r"row 3, column 'y' holds 'n/a', but most targets are numbers"),
         ("", r"can't be read as a table"),
         ("a,y\n", r"no rows"),
         (b"a,y\n\xff\xfe,p\n", r"can't be read as a table"),
@@ -113,6 +118,9 @@ def test_arrays(tmp_path):
     assert (data.y.tolist(), data.classes, data.features) == ([0, 1, 0], ["u", "v"], ["x0", "x1", "x2"])
     np.savez(path, x=np.eye(3, dtype=int), y=np.eye(3)[:, :2])
     assert read(path).targets == ["y0", "y1"]
+    np.savez(path, x=np.eye(3), y=np.array([[4], [7], [4]]))
+    assert (read(path).y.tolist(), read(path).classes) == ([0, 1, 0], [4, 7])
+    np.savez(path, x=np.eye(3, dtype=int), y=np.eye(3)[:, :2])
     assert read_features(path, ["p", "q", "r"]).tolist() == np.eye(3).tolist()
     with pytest.raises(DataError, match="has 3 features, but the model learned from 2"):
         read_features(path, ["p", "q"])

@@ -33,7 +33,7 @@ def test_pipeline_and_grid_search():
     assert set(search.predict(x)) == set(best.classes_)
     np.testing.assert_allclose(search.predict_proba(x).sum(1), 1)
     assert search.n_features_in_ == 4
-    raw = FourWardClassifier(epochs=1, random_state=0).fit(x, names)
+    raw = FourWardClassifier(epochs=np.int64(1), random_state=0).fit(x, names)
     assert list(raw.feature_names_in_) == list(x.columns)
 
 

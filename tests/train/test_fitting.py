@@ -98,7 +98,8 @@ def test_every_process_takes_its_share_of_the_same_batches():
     ("changed", "error", "words"),
     [
         ({"epochs": 0}, OptionError, "epochs=0"),
-        ({"learning_rate": -1.0}, OptionError, "learning rate"),
+        ({"learning_rate": -1.0}, OptionError, "learning_rate=-1.0"),
+        ({"batch_size": 2.5}, OptionError, "batch_size=2.5"),
         ({"patience": 3}, OptionError, "held"),
         ({"schedule": "steps"}, OptionError, "one-cycle"),
         ({"task": "clustering"}, OptionError, "clustering"),
@@ -114,6 +115,13 @@ def test_bad_options_are_named(changed, error, words):
     x, y = blobs()
     with pytest.raises(error, match=words):
         fit(**{"model": small_net(), "x": x, "y": y, "epochs": 3} | changed)
+
+
+def test_a_cluster_around_it_changes_nothing(monkeypatch):
+    for name, value in {"SLURM_NTASKS": 4, "SLURM_JOB_NAME": "study", "SLURM_PROCID": 1, "SLURM_LOCALID": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    x, y = blobs()
+    assert len(fit(small_net(), x, y, epochs=2).train_loss) == 2
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -15,9 +15,12 @@ import torch
 from safetensors.torch import load_file
 
 import fourward as fw
-from fourward.errors import DataError, FileError, OptionError
+from fourward.errors import DataError, FileError, OptionError, TrainingError
+from fourward.nn import saved
 from fourward.train import checkpoint, run
 from fourward.train.judge import judge
+from fourward.train.measure import measure
+from fourward.train.model import Model, Scaling
 from fourward.train.options import Options, Setup
 
 GRAPH = "er:30:0.2:0"
@@ -74,12 +77,9 @@ def test_a_folder_has_it_all(tmp_path):
     assert again.measures == result.measures, "nothing was left to learn"
 
 
-@pytest.mark.parametrize("calls", [2, 5, 11])
-@pytest.mark.parametrize("schedule", ["one-cycle", "constant", "cosine"])
+@pytest.mark.parametrize(("calls", "schedule"), [(2, "one-cycle"), (5, "constant"), (8, "cosine"), (11, "one-cycle")])
 def test_a_paused_run_goes_on_as_if_nothing_had_been(tmp_path, calls, schedule):
-    options = Options(
-        epochs=4, batch_size=24, schedule=schedule, patience=3, seed=3
-    )  # 53 steps, handed over in 4 parts
+    options = Options(epochs=4, batch_size=12, schedule=schedule, patience=3, seed=3)  # 4 calls an epoch
     setup, network = Setup("digits", options=options), {"dropout": 0.2, "activation": "tanh"}
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(run.Interrupted, match=r"fourward train --out .*run --resume") as caught:
@@ -94,6 +94,41 @@ def test_a_paused_run_goes_on_as_if_nothing_had_been(tmp_path, calls, schedule):
         ours, theirs = (load_file(tmp_path / folder / f"{name}.safetensors") for folder in ("run", "whole"))
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+class Blows:
+    """Makes the next epoch's steps diverge; there is one step an epoch, so that its loss is still good."""
+
+    def after_steps(self, loop):
+        pass
+
+    def after_epoch(self, loop):
+        if loop.epoch == 3:
+            loop.optimiser.param_groups[0]["lr"] = 3e38
+
+    def paused(self, loop):
+        pass
+
+
+@pytest.mark.parametrize("held", [0.0, 0.15])
+def test_a_diverging_run_leaves_good_models(tmp_path, held, monkeypatch):
+    monkeypatch.setattr(run.Keeper, "took", property(lambda self: -1.0, lambda self, took: None), raising=False)
+    setup = Setup("wine", held=held, options=Options(epochs=8, batch_size=1000, schedule="constant"))
+    with pytest.raises(TrainingError, match=r"became (nan|-?inf) in epoch 4"):
+        run.start(dag(), setup, tmp_path, watchers=[Blows()])
+    assert len(written(tmp_path)) == 3
+    for name in ("best", "last"):
+        model, _, _ = checkpoint.load(tmp_path / f"{name}.safetensors")
+        assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_measures_are_finite_or_none():
+    scaling = Scaling(np.zeros(1), np.ones(1))
+    model = Model(fw.FourWard(fw.generate.layered_mlp([1, 2, 1])), ["x"], ["y"], None, scaling, scaling)
+    with torch.no_grad():
+        model.leave.bias.fill_(torch.inf)
+    said = measure(model, np.zeros((3, 1)), np.arange(3.0)[:, None])
+    assert {name: said[name] for name in ("loss", "r2", "mae", "rmse")} == dict.fromkeys(("loss", "r2", "mae", "rmse"))
 
 
 def test_the_best_model_is_remembered(tmp_path):
@@ -230,7 +265,47 @@ def test_damaged_states_are_named(paused, tmp_path):
             run.resume(tmp_path, data=str(paused / "t.csv"))
 
 
+def put(place, key, value):
+    place[key] = value
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda tensors, said: put(tensors, "optimiser.0.exp_avg", torch.zeros(1)),
+        lambda tensors, said: put(tensors, "optimiser.1.exp_avg_sq", tensors["optimiser.1.exp_avg_sq"].long()),
+        lambda tensors, said: put(tensors, "optimiser.0.step", torch.zeros(2)),
+        lambda tensors, said: tensors.pop("optimiser.0.exp_avg"),
+        lambda tensors, said: tensors.pop("optimiser.0.step"),
+        lambda tensors, said: put(tensors, "network.weight", tensors["network.weight"].to(torch.float8_e4m3fn)),
+        lambda tensors, said: put(said["model"], "targets", []),
+        lambda tensors, said: put(said["state"]["optimiser"][0], "params", [0]),
+        lambda tensors, said: put(said["state"]["optimiser"][0], "lr", "fast"),
+        lambda tensors, said: put(said["state"], "optimiser", []),
+        lambda tensors, said: put(said["state"], "schedule", {"last_epoch": "x"}),
+        lambda tensors, said: put(said["state"], "schedule", [1]),
+        lambda tensors, said: put(said["state"], "step", 10**6),
+        lambda tensors, said: put(said["state"], "step", "x"),
+        lambda tensors, said: put(said["state"]["history"], "train_loss", ["x"]),
+    ],
+)
+def test_what_is_damaged_never_reaches_the_optimiser(paused, tmp_path, harm):
+    tensors, said = saved.read(paused / "run" / "last.safetensors")
+    harm(tensors, said)
+    saved.write(tmp_path / "last.safetensors", tensors, said)
+    with pytest.raises(FileError, match=r"last\.safetensors is damaged"):
+        run.resume(tmp_path, data=str(paused / "t.csv"))
+
+
 def test_patience_needs_held_out_rows(tmp_path):
     with pytest.raises(OptionError, match="none are held out"):
         run.start(dag(), Setup("wine", held=0, options=Options(patience=3)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_is_found_before_the_first_step(tmp_path):
+    (tmp_path / "file").touch()
+    asks = Asks(10**9)
+    with pytest.raises(OSError, match="file"):
+        run.start(dag(), Setup("wine", options=Options(epochs=1)), tmp_path / "file" / "run", watchers=[asks])
+    assert asks.left == 10**9, "nothing was learned"

@@ -35,6 +35,6 @@ def evaluate(
 
     measures = judge(checkpoint, data, target, graph=graph, device=device)
     if as_json:
-        print(json.dumps(measures))
+        print(json.dumps(measures, allow_nan=False))
     else:
-        show(Console(highlight=False, soft_wrap=True), measures)
+        show(Console(markup=False, highlight=False, soft_wrap=True), measures)

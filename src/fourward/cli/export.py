@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from fourward.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
     from fourward.nn.module import FourWard
+
+
+_SINGLE = (".onnx", ".pt2")  # formats that keep the network's own precision; the others hold double
+_MUCH = 1e-3
 
 
 def register(app: typer.Typer) -> None:
@@ -34,15 +38,22 @@ def export(
     """Write a network in a format that others read.
 
     A checkpoint is written whole: from features as they are in the table to logits, or to targets as they are. ONNX is
-    compared with torch in onnxruntime before the command ends.
+    compared with torch in onnxruntime before the command ends, and a whole checkpoint with its model.
 
     Example: `fourward export worm/best.safetensors --out worm.onnx`
     """
     from fourward import exchange
 
-    net = _network(network, bare)
+    net, apart = _network(network, bare, out)
     exchange.export(net, out)
-    told = {"out": str(out), "bytes": out.stat().st_size, "inputs": net.dag.num_inputs, "outputs": net.dag.num_outputs}
+    told: dict[str, Any] = {
+        "out": str(out),
+        "bytes": out.stat().st_size,
+        "inputs": net.dag.num_inputs,
+        "outputs": net.dag.num_outputs,
+    }
+    if apart is not None:
+        told["difference_to_model"] = apart
     if out.suffix == ".onnx":
         told["largest_difference"] = exchange.check_onnx(net, out)
     if as_json:
@@ -51,15 +62,27 @@ def export(
     print(f"{out}: {net.dag!r}, {told['bytes']:,} bytes")
     if "largest_difference" in told:
         print(f"in onnxruntime its outputs differ by {told['largest_difference']:.2g} at most")
+    if apart is not None:
+        print(f"on data like that of the training its outputs differ from the model's by {apart:.2g} at most")
+    if apart is not None and not apart <= _MUCH:
+        print(
+            f"this is much: {out.suffix} holds single precision, and some features lie far from 0 beside their "
+            "deviation. Export to .py, .json or .npz, or train on features nearer to 0."
+        )
 
 
-def _network(path: Path, bare: bool) -> FourWard:
+def _network(path: Path, bare: bool, out: Path) -> tuple[FourWard, float | None]:
+    """The network to write and, of a checkpoint, how far its outputs are from the model's."""
+    import torch
+
     from fourward.nn import saved
     from fourward.train import checkpoint
-    from fourward.train.whole import whole
+    from fourward.train.whole import difference, whole
 
     if path.is_dir():
         path = path / checkpoint.BEST
     if bare or "model" not in saved.read(path)[1]:
-        return saved.load(path).eval()
-    return whole(checkpoint.load(path)[0]).eval()
+        return saved.load(path).eval(), None
+    model = checkpoint.load(path)[0]
+    net = whole(model, None if out.suffix.lower() in _SINGLE else torch.float64).eval()
+    return net, difference(net, model)

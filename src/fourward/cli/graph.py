@@ -35,7 +35,9 @@ def graph(
     word: GraphWord,
     out: Annotated[Path, typer.Option(help="The file to write; its ending says the format, .gz packs it.")],
     to: Annotated[str | None, typer.Option(help="The format, if the ending doesn't say it.")] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Leave weights, biases and activations away.")] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Read the graph alone, without weights, biases and activations.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Write the removed edges into this CSV file.")] = None,
     orient: OrientOption = None,
     seed: SeedOption = 0,
@@ -55,8 +57,8 @@ def graph(
     from fourward.graph import files
 
     files.format_of(out, to)
-    loaded = Reading(orient, seed, remove_feedback, merge, inputs, outputs, format, header, columns).find(word)
-    numbers = {} if bare else {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
+    loaded = Reading(orient, seed, remove_feedback, merge, inputs, outputs, format, header, columns, bare).find(word)
+    numbers = {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
     files.write(loaded.dag, out, format=to, **numbers)  # type: ignore[arg-type]
     if report is not None:
         with replacing(report) as temporary:

@@ -43,7 +43,9 @@ def import_(
     format: FormatOption = None,
     inputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many inputs there are.")] = None,
     outputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many outputs there are.")] = None,
-    output_transform: Annotated[str, typer.Option(help="Of tensorneat: the genome's own, by name.")] = "identity",
+    output_transform: Annotated[
+        str | None, typer.Option(help="Of tensorneat: the genome's own, by name; else identity.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a network, which trains, of one that another program made.
@@ -68,10 +70,12 @@ def _read(
     format: str | None,
     inputs: int | None,
     outputs: int | None,
-    transform: str,
+    transform: str | None,
 ) -> FourWard:
     from fourward import exchange
 
+    _check(kind, Kind.TENSORNEAT, inputs=inputs, outputs=outputs, output_transform=transform)
+    _check(kind, Kind.GRAPH, activation=activation, format=format)
     if kind is Kind.NEAT:
         return exchange.read_neat(file)
     if kind is Kind.TENSORNEAT:
@@ -79,9 +83,16 @@ def _read(
             raise OptionError(
                 "a TensorNEAT network doesn't say which nodes are its inputs: give --inputs and --outputs."
             )
-        return exchange.read_tensorneat(file, inputs, outputs, output_transform=transform)
+        return exchange.read_tensorneat(file, inputs, outputs, output_transform=transform or "identity")
     if file.suffix == ".safetensors":
         from fourward.nn.saved import load
 
         return load(file)
     return exchange.read_network(file, activation=activation, format=format)
+
+
+def _check(kind: Kind, wanted: Kind, **options: object) -> None:
+    """Refuse options of one kind of file with another."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if given and kind is not wanted:
+        raise OptionError(f"{given[0]} is an option of --from {wanted}, but this file is read with --from {kind}.")

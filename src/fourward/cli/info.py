@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +31,10 @@ def register(app: typer.Typer) -> None:
 
 def info(
     word: Annotated[
-        str, typer.Argument(metavar="GRAPH|NETWORK", help="A graph as in `fourward graph`, or a .safetensors file.")
+        str,
+        typer.Argument(
+            metavar="GRAPH|NETWORK", help="A graph as in `fourward graph`, a .safetensors file, or the folder of a run."
+        ),
     ],
     batch: Annotated[int, typer.Option(min=1, help="Samples for which memory and operations are told.")] = 64,
     activation: Annotated[str, typer.Option(help="Of the neurons, if a graph was given.")] = "relu",
@@ -53,10 +57,11 @@ def info(
     from fourward.nn.module import FourWard
 
     removed = 0
-    if word.endswith(".safetensors"):
+    if word.endswith(".safetensors") or Path(word).is_dir():
         from fourward.nn.saved import load
+        from fourward.train.checkpoint import BEST
 
-        net = load(word)
+        net = load(Path(word) / BEST if Path(word).is_dir() else word)
     else:
         loaded = Reading(orient, seed, remove_feedback, merge, inputs, outputs, format, header, columns).find(word)
         net, removed = FourWard(loaded.dag, activation, seed=0), len(loaded.removed)
@@ -89,7 +94,7 @@ def _lines(word: str, found: dict[str, Any]) -> list[str]:
         ),
         *found["why"],
         f"a batch of {found['batch']:,}",
-        f"  weights      {cost['parameters']:,}, with biases: {size_text(cost['parameter_bytes'])}",
+        f"  parameters   {cost['parameters']:,}, {size_text(cost['parameter_bytes'])}",
         f"  indices      {size_text(cost['plan_bytes'])}",
         f"  activations  {size_text(cost['activation_bytes'])}",
         f"  training     keeps {size_text(kept)} for the backward pass",

@@ -69,6 +69,7 @@ class Reading:
     format: str | None = None
     header: bool | None = None
     columns: str | None = None
+    bare: bool = False
 
     def find(self, word: str) -> Loaded:
         """The graph, with what came along with it."""
@@ -85,6 +86,7 @@ class Reading:
             format=self.format,
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
+            bare=self.bare,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
     study.command("training")(_timed("training", TRAINING))
     study.command()(attributes)
     study.command()(reassignment)
-    study.command("all")(_timed("all", ALL))
+    study.command("all")(everything)
     study.command()(topologies)
     study.command()(gains)
     study.command()(status)
@@ -62,12 +63,6 @@ Example: `fourward study times --seeds 3 --batches 10 --cell-seconds 10`
 TRAINING = """Time whole training steps over the same grid, which the paper didn't: forward, loss, backward, Adam.
 
 Example: `fourward study training --seeds 3 --batches 10 --methods 4ward,fourward`
-"""
-ALL = """Run attributes, times, reassignment and training, one after another.
-
-Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's.
-
-Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
 """
 
 
@@ -158,6 +153,37 @@ def topologies(
     with writing(out, commit) as store, _shown() as on_progress:
         summary = run_topologies(store, wanted, workers=workers, scheduler=scheduler, on_progress=on_progress)
     print(summary_text(summary, out))
+
+
+def everything(
+    out: Out = FOLDER,
+    device: Device = "cpu",
+    sizes: Sizes = None,
+    densities: Densities = None,
+    batch_sizes: BatchSizes = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    batches: Batches = None,
+    cell_seconds: CellSeconds = None,
+    seconds: Seconds = None,
+    retry: Retry = False,
+    commit: Commit = None,
+) -> None:
+    """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
+
+    Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's. Topologies run on the CPU, and
+    only if time is left of --seconds.
+
+    Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
+    """
+    began = time.monotonic()
+    words: dict[str, Any] = {"device": device, "sizes": sizes, "densities": densities, "batch_sizes": batch_sizes}
+    words |= {"methods": methods, "seeds": seeds, "batches": batches, "cell_seconds": cell_seconds}
+    _measure("all", out, words, seconds, retry, commit)
+    if seconds is None or time.monotonic() - began < seconds:
+        topologies(out, seeds=10 if seeds is None else seeds, commit=commit)
+    figures(out)
+    report(out)
 
 
 def gains(
@@ -305,7 +331,7 @@ class _Bars:
 
 def _gain_text(line: dict[str, Any]) -> str:
     if line["gain"] is None:
-        return "cut off" if line["cut_off"] or line["missing"] else ""
+        return "failed" if line["failed"] == line["missing"] else "cut off"
     note = f", {line['cut_off']} cut off" if line["cut_off"] else ""
     note += f", {line['missing']} missing" if line["missing"] else ""
     return f"{line['gain']:.3g} ({line['of_means']:.3g}){note}"
@@ -337,9 +363,10 @@ def _count_text(cell: dict[str, Any]) -> str:
 
 def _print_table(title: str | None, names: Sequence[str], lines: Sequence[Sequence[str | None]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*names, title=title, box=None, pad_edge=False)
+    table = Table(*map(escape, names), title=title, box=None, pad_edge=False)
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(None if word is None else escape(word) for word in line))
     Console(width=None if sys.stdout.isatty() else 200).print(table)

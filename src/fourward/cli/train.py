@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward.errors import MissingExtraError, OptionError
+from fourward.cli.options import (
+    FeedbackOption,
+    InputsOption,
+    MergeOption,
+    OrientOption,
+    OutputsOption,
+    Reading,
+    report_changes,
+)
+from fourward.errors import MissingExtraError, OptionError, some
 
 if TYPE_CHECKING:
     from fourward.graph.dag import Dag
     from fourward.nn.module import FourWard
     from fourward.train.run import Result
+
+
+NETWORK = ".safetensors"
+#: What may be said again of a run that is resumed: which graph and data it has, and where it is to run.
+FREE = {"graph", "orient", "remove_feedback", "merge", "inputs", "outputs", "data", "out"}
+FREE |= {"resume", "device", "devices", "num_nodes", "as_json"}
 
 
 class Task(StrEnum):
@@ -48,7 +63,11 @@ def train(
     context: typer.Context,
     graph: Annotated[
         str | None,
-        typer.Argument(help="A graph file, a family such as er:64:0.2:0, c-elegans, or a saved network to train on."),
+        typer.Argument(
+            metavar="GRAPH",
+            help="A graph file, of which weights aren't looked at; a family such as er:64:0.2:0; c-elegans; or a saved "
+            "network (.safetensors) to train on from its weights.",
+        ),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="digits, breast-cancer, wine, diabetes, or a .csv, .tsv or .npz file.")
@@ -62,6 +81,11 @@ def train(
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may come more than once.")] = None,
     held: Annotated[float, typer.Option(help="Share of the rows that early stopping looks at.")] = 0.15,
     test: Annotated[float, typer.Option(help="Share of the rows that the result is measured on.")] = 0.15,
+    orient: OrientOption = None,
+    remove_feedback: FeedbackOption = False,
+    merge: MergeOption = False,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
     direct: Annotated[bool, typer.Option("--direct", help="No linear layers around the network.")] = False,
     activation: Annotated[str, typer.Option(help="Of the neurons: relu, tanh, gelu, ...")] = "relu",
     dropout: Annotated[float, typer.Option(help="Share of hidden neurons to drop in a step.")] = 0.0,
@@ -90,43 +114,50 @@ def train(
 
     Example: `fourward train c-elegans --data digits --epochs 40 --out worm`
     """
-    from fourward.graph.dag import Dag
+    from rich.console import Console
+
     from fourward.train import run
     from fourward.train.options import Options, Setup
-    from fourward.train.places import places
+    from fourward.train.places import launched, places
+    from fourward.train.watch import Progress
 
-    where = places(device, devices, num_nodes)
+    where = places(device, *launched(devices, num_nodes))
+    found = (
+        None
+        if graph is None
+        else _graph(graph, Reading(orient, seed, remove_feedback, merge, inputs, outputs, bare=True))
+    )
     if resume:
-        free = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
         _check_default(
-            context, [name for name in context.params if name not in free], "a resumed run keeps its options"
+            context, [name for name in context.params if name not in FREE], "a resumed run keeps its options"
         )
-        given = None if graph is None else _graph(graph)
-        result = _watched(lambda **more: run.resume(out, graph=given, data=data, **where, **more))
+        with Progress(Console(stderr=True)) as progress:
+            result = run.resume(out, graph=found, data=data, watchers=[progress], **where)
     else:
-        if graph is None or data is None:
+        if found is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
+        network = {"activation": activation, "dropout": dropout}
+        if str(graph).endswith(NETWORK):
+            _check_default(context, list(network), f"{graph} is a network that has its own")
         options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
         setup = Setup(
             data, target, None if task is None else task.value, tuple(drop or ()), held, test, precision.value, options
         )
-        network = {"activation": activation, "dropout": dropout}
-        made = _graph(graph)
-        if not isinstance(made, Dag):
-            _check_default(context, list(network), f"{graph} is a network that has its own")
-        result = _watched(lambda **more: run.start(made, setup, out, direct=direct, network=network, **where, **more))
+        with Progress(Console(stderr=True)) as progress:
+            watchers = [progress]
+            result = run.start(found, setup, out, direct=direct, network=network, watchers=watchers, **where)
     if result is not None:
         _tell(result, as_json)
 
 
-def _graph(word: str) -> Dag | FourWard:
-    if word.endswith(".safetensors"):
+def _graph(word: str, reading: Reading) -> Dag | FourWard:
+    if word.endswith(NETWORK):
         from fourward.nn.saved import load
 
         return load(word)
-    from fourward.graph.named import find
-
-    return find(word).dag
+    loaded = reading.find(word)
+    report_changes(loaded)
+    return loaded.dag
 
 
 def _check_default(context: typer.Context, names: list[str], why: str) -> None:
@@ -135,21 +166,6 @@ def _check_default(context: typer.Context, names: list[str], why: str) -> None:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             raise OptionError(f"--{name.replace('_', '-')} was given, but {why}. Leave it away.")
-
-
-def _watched(work: Any) -> Result | None:
-    """Do some work under a bar, in the first process."""
-    from lightning.pytorch.utilities import rank_zero_only
-    from rich.console import Console
-
-    from fourward.train.watch import Progress
-
-    if getattr(rank_zero_only, "rank", 0) > 0:
-        result: Result | None = work()
-        return result
-    with Progress(Console(stderr=True)) as progress:
-        result = work(watchers=[progress])
-    return result
 
 
 def _tell(result: Result, as_json: bool) -> None:
@@ -162,12 +178,17 @@ def _tell(result: Result, as_json: bool) -> None:
         pictures = f"pictures: {', '.join(map(str, draw(result)))}"
     except MissingExtraError as error:
         pictures = f"no pictures: {error}"
+    history, model, rows = result.history, result.model, result.rows
+    epochs = len(history.train_loss)
     if as_json:
-        print(json.dumps({"out": str(result.out), "epochs": len(result.history.train_loss), "test": result.measures}))
+        best = history.best_epoch + 1
+        said = {"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures}
+        print(json.dumps(said, allow_nan=False))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    history = result.history
-    console.print(f"{len(history.train_loss)} epochs in {sum(history.seconds):.1f} s; best: {history.best_epoch + 1}")
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{model.task} of {some(model.targets)} by {len(model.features):,} features; {model.net.dag!r}")
+    console.print(f"rows: {rows['learn']:,} to learn from, {rows['held']:,} held out, {rows['test']:,} to test on")
+    console.print(f"{epochs} epochs in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
     if result.measures is not None:
         console.print("on rows it never saw:")
         show(console, result.measures)

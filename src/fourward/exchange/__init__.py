@@ -3,7 +3,7 @@
 Never belongs here: training, kernels, pickles.
 """
 
-from fourward.exchange.export import ENDINGS, export
+from fourward.exchange.export import ENDINGS, export, to_pt2
 from fourward.exchange.fold import fold
 from fourward.exchange.graphs import from_networkx, read_network
 from fourward.exchange.latex import to_latex
@@ -27,5 +27,6 @@ __all__ = [
     "read_tensorneat",
     "to_latex",
     "to_onnx",
+    "to_pt2",
     "to_python",
 ]

@@ -25,6 +25,7 @@ def fold(
     *,
     features: list[str] | None = None,
     targets: list[str] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> FourWard:
     """The network with a linear layer before and one after it, each as edges of its own.
 
@@ -37,6 +38,7 @@ def fold(
         leave: From outputs to targets.
         features: Names of the features, which become labels if the network's labels are text.
         targets: The same for the targets.
+        dtype: Of the new network; else that of the network.
     """
     dag = net.dag
     labels = list(dag.labels)
@@ -56,11 +58,13 @@ def fold(
             chosen |= dict.fromkeys(after, "identity")
     pairs = [pair for part, _ in parts for pair in part]
     whole = Dag.from_edges(pairs, nodes=[*first, *labels, *last], inputs=first or inputs, outputs=last or outputs)
-    folded = FourWard(whole, chosen, init="zeros", seed=0, dtype=net.weight.dtype, device=net.weight.device)
+    dtype = net.weight.dtype if dtype is None else dtype
+    folded = FourWard(whole, chosen, init="zeros", seed=0, dtype=dtype, device=net.weight.device)
     place = torch.from_numpy(whole.find_edges(pairs))
     weight = torch.empty(whole.num_edges, dtype=torch.float64)
     weight[place] = torch.cat([values for _, values in parts])
-    folded.load_edge_weights(weight, [bias[whole.labels[v]] for v in whole.neurons.tolist()])
+    biases = torch.tensor([bias[whole.labels[v]] for v in whole.neurons.tolist()], dtype=torch.float64)
+    folded.load_edge_weights(weight, biases)
     return folded.train(net.training)
 
 

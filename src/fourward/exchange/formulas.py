@@ -94,7 +94,7 @@ class Python(Language[str]):
 
 #: Functions of math that raise where torch goes on.
 HELPERS = {
-    "exp": "def exp(z):\n    return math.exp(z) if z < 709 else math.inf",
+    "exp": "def exp(z):\n    return math.inf if z >= 709 else math.exp(z)",
     "sin": "def sin(z):\n    return math.sin(z) if math.isfinite(z) else math.nan",
 }
 

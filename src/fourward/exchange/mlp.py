@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from fourward.graph.dag import Dag
 from fourward.nn.choices import One
 from fourward.nn.module import FourWard
 
+Kind = TypeVar("Kind", bound=nn.Module)
+_LAYERS = (nn.Sequential, nn.Linear, nn.Dropout, nn.Flatten)  # no function of each number by itself
 _PLAIN: Mapping[type[nn.Module], str] = {
     nn.ReLU: "relu",
     nn.SELU: "selu",
@@ -58,18 +60,18 @@ def from_mlp(model: nn.Sequential, *, prune: bool = False, **options: Any) -> Fo
 
 def _layers(model: nn.Sequential) -> tuple[list[nn.Linear], list[One]]:
     """The linear layers, and the activation after each."""
-    if not isinstance(model, nn.Sequential):
+    if not _is(model, nn.Sequential):
         raise GraphError(f"a torch.nn.Sequential was wanted, but a {type(model).__name__} came.")
     layers: list[nn.Linear] = []
     activations: list[One | None] = []
     for module in _flat(model):
-        if isinstance(module, nn.Linear):
+        if _is(module, nn.Linear):
             if layers and layers[-1].out_features != module.in_features:
                 sizes = f"{layers[-1].out_features} outputs before {module.in_features} inputs"
                 raise GraphError(f"these layers don't fit: {sizes}.")
             layers.append(module)
             activations.append(None)
-        elif not (isinstance(module, nn.Identity | nn.Dropout) or (isinstance(module, nn.Flatten) and not layers)):
+        elif not (_is(module, nn.Identity) or _is(module, nn.Dropout) or (_is(module, nn.Flatten) and not layers)):
             if not layers or activations[-1] is not None:
                 raise ActivationError(
                     f"{module} doesn't follow a Linear layer. An MLP here is Linear layers, each with one activation "
@@ -81,8 +83,20 @@ def _layers(model: nn.Sequential) -> tuple[list[nn.Linear], list[One]]:
     return layers, ["identity" if one is None else one for one in activations]
 
 
+def _is(module: nn.Module, kind: type[Kind]) -> TypeGuard[Kind]:
+    """Whether a module is of this kind and computes what the kind computes."""
+    if not isinstance(module, kind) or type(module).forward is kind.forward:
+        return isinstance(module, kind)
+    if kind in _LAYERS:
+        raise GraphError(
+            f"{type(module).__name__} is a {kind.__name__} with a forward of its own, which no edges can "
+            f"stand for. Put a plain torch.nn.{kind.__name__} in its place."
+        )
+    return False
+
+
 def _flat(model: nn.Sequential) -> list[nn.Module]:
-    return [inner for module in model for inner in (_flat(module) if isinstance(module, nn.Sequential) else [module])]
+    return [inner for module in model for inner in (_flat(module) if _is(module, nn.Sequential) else [module])]
 
 
 def _activation(module: nn.Module) -> One:
@@ -90,10 +104,10 @@ def _activation(module: nn.Module) -> One:
     if type(module) in _PLAIN:
         return _PLAIN[type(module)]
     same = {
-        "leaky_relu": isinstance(module, nn.LeakyReLU) and module.negative_slope == 0.01,
-        "elu": isinstance(module, nn.ELU) and module.alpha == 1,
-        "gelu": isinstance(module, nn.GELU) and module.approximate == "none",
-        "softplus": isinstance(module, nn.Softplus) and (module.beta, module.threshold) == (1, 20),
+        "leaky_relu": _is(module, nn.LeakyReLU) and module.negative_slope == 0.01,
+        "elu": _is(module, nn.ELU) and module.alpha == 1,
+        "gelu": _is(module, nn.GELU) and module.approximate == "none",
+        "softplus": _is(module, nn.Softplus) and (module.beta, module.threshold) == (1, 20),
         "hardtanh": isinstance(module, nn.Hardtanh) and (module.min_val, module.max_val) == (-1, 1),
     }
     return next((name for name, holds in same.items() if holds), module)

@@ -119,7 +119,7 @@ def read_neat(path: str | Path, *, activations: Own = None, **options: Any) -> F
             if node["type"] != "input"
         ]
         return build(topology["input_keys"], topology["output_keys"], found, **options)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise _wrong(path, error) from None
 
 
@@ -149,8 +149,8 @@ def aggregation_factor(key: int, aggregation: str, count: int) -> float:
     """What a sum must be multiplied with to be this aggregation; others than sums and means are refused."""
     if aggregation == "sum" or count == 1:  # of one number all aggregations are the number itself
         return 1.0
-    if aggregation == "mean" and count > 0:
-        return 1 / count
+    if aggregation == "mean":
+        return 1 / max(count, 1)  # the mean of nothing is 0, as is the sum
     raise GraphError(
         f"neuron {key} takes the {aggregation} of what {count} connections bring. A network here takes sums; "
         "evolve with the aggregation 'sum' or 'mean'."

@@ -80,7 +80,7 @@ def from_tensorneat(
             for key, node in nodes.items()
             if key not in first
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, FourwardError):
             raise
         raise FileError(
@@ -97,9 +97,11 @@ def read_tensorneat(
     path = Path(path)
     words = content.text(path, content.load(path))
     try:
-        return from_tensorneat(json.loads(words), inputs, outputs, **more)
-    except (json.JSONDecodeError, RecursionError) as error:
+        network = json.loads(words)
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise FileError(f"{path}: this is no JSON: {error}.") from None
+    try:
+        return from_tensorneat(network, inputs, outputs, **more)
     except FourwardError as error:
         error.args = (f"{path}: {error}",)
         raise

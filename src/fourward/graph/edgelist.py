@@ -21,6 +21,8 @@ from fourward.graph.weighted import Loaded, Weighted
 HEADS = ("source", "target", "from", "to", "pre", "post", "src", "dst", "sender", "receiver", "u", "v")
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_MISSING = re.compile(r"\s*[+-]?(nan?|n/a|inf(inity)?)\s*", re.IGNORECASE)
 _LONGEST = 2**20  # bytes of a line with an edge
 #: Peak bytes of memory for each row, from the file to a Dag, measured on 10^7 rows; text labels add what they are long.
 _ROW_BYTES = 100
@@ -42,7 +44,7 @@ class _Layout(NamedTuple):
     said: dict[str, Any]  # by our own comment line
 
 
-def read(path: Path, kind: str, header: bool | None = None, columns: Sequence[str | int] | None = None) -> Weighted:
+def read(path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, bare: bool) -> Weighted:
     """The edges of a text file; `fourward.files.read` has the rules."""
     require("pyarrow", "files")
     data = content.load(path)
@@ -50,6 +52,7 @@ def read(path: Path, kind: str, header: bool | None = None, columns: Sequence[st
         layout = _look(path, data, kind, header, columns)
         if isinstance(layout, dict):
             return Weighted(_edgeless(layout), stated=False)
+        layout = layout._replace(columns=layout.columns[:2]) if bare else layout
         _check_memory(path, data, layout)
         source, target, weight = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -72,6 +75,8 @@ def write(loaded: Loaded, file: BinaryIO, delimiter: str) -> None:
     wrong = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
     if wrong:
         raise GraphError(f"an edge list has a line for each edge, but this label has a line break: {wrong[0]!r}.")
+    if "" in dag.labels:
+        raise GraphError("an edge list can't hold an empty label, and one of these is ''. Write JSON or npz.")
     integers = convert.is_integer(dag.labels[0])
     comment = notes.note(dag, _is_usual_order(dag.labels, dag.source, dag.target, integers))
     if comment:
@@ -114,7 +119,7 @@ def _comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int, int]:
     for line, start, text in _lines(data, at, 1):
         if text and not text.startswith(b"#"):
             return said, start, line
-        said |= notes.parse(path, text[1:].decode().strip())
+        said |= notes.parse(path, text[1:].decode(errors="replace").strip())
     raise FileError(f"{path} holds no edges.")
 
 
@@ -131,24 +136,43 @@ def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes
 
 def _rows(data: Bytes, start: int, line: int, delimiter: str) -> Iterator[_Row]:
     for number, offset, text in _lines(data, start, line):
-        if text and not text.startswith(b"#"):
-            yield _Row(number, offset, next(csv.reader([text.decode()], delimiter=delimiter)), text.startswith(b'"'))
+        tight = b"" if text.startswith(b"#") else _tight(text, delimiter)
+        if tight:
+            yield _Row(number, offset, next(csv.reader([tight.decode()], delimiter=delimiter)), tight.startswith(b'"'))
+
+
+def _tight(text: Any, delimiter: str) -> Any:
+    """Bytes without the blanks around cells; those within quotes stay."""
+    if delimiter == " ":
+        return text
+    blank = "[ ]" if delimiter == "\t" else r"[ \t]"
+    start, stop = rf"(?<![^{delimiter}\r\n])", rf"(?![^{delimiter}\r\n])"
+    quoted = rf'{start}{blank}*("(?:[^"\r\n]|"")*+"){blank}*'
+    pattern = rf"{quoted}|{start}{blank}+|(?<!{blank}){blank}++{stop}".encode()
+    return re.sub(pattern, lambda found: found[1] or b"", text)
+
+
+def _has_blanks(data: Bytes, start: int, delimiter: str) -> bool:
+    """Whether a cell may start or end with a blank; much faster than to look for each."""
+    blanks = {"\t": b" ", " ": b""}.get(delimiter, b" \t")
+    ends = (*delimiter.encode(), *b"\r\n")
+    pairs = [bytes(pair) for blank in blanks for end in ends for pair in ((blank, end), (end, blank))]
+    outer = data[start] in blanks or data[len(data) - 1] in blanks
+    return outer or any(data.find(pair, start) >= 0 for pair in pairs)
 
 
 def _is_header(top: _Row, below: _Row | None) -> bool:
-    """Known names in the first two columns, or a column with a number below and none on top."""
+    """Known names in the first two columns, or no number on top of any column that has one below, and one has."""
     if len(top.cells) >= 2 and all(cell.strip().lower() in HEADS for cell in top.cells[:2]):
         return True
-    cells = below.cells if below is not None else []
-    return any(_is_number(low) and not _is_number(high) for high, low in zip(top.cells, cells, strict=False))
+    pairs = zip(top.cells, below.cells if below is not None else [], strict=False)
+    numeric = [_is_number(high, k) for k, (high, low) in enumerate(pairs) if _is_number(low, k)]
+    return bool(numeric) and not any(numeric)
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _is_number(cell: str, column: int) -> bool:
+    """Whether a cell holds a number, or, after the labels, a word for one that is missing or infinite."""
+    return bool(_NUMBER.fullmatch(cell) or (column >= 2 and _MISSING.fullmatch(cell)))
 
 
 def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int] | None) -> tuple[int, ...]:
@@ -196,6 +220,8 @@ def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
     body: Any = memoryview(data)[start:]
     if data.find(b"\n#", start) >= 0:
         body = re.sub(rb"(?m)^#[^\r\n]*", b"", body)
+    if _has_blanks(data, start, layout.delimiter):
+        body = _tight(body, layout.delimiter)
     columns = None
     for label in (pa.int64(), pa.string())[not _are_integers(layout) :]:
         try:
@@ -259,7 +285,10 @@ def _wrong_width(path: Path, row: _Row, wanted: int, delimiter: str) -> FileErro
 
 
 def _is_finite(cell: str) -> bool:
-    return _is_number(cell) and np.isfinite(float(cell))
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
 
 
 def _line_of(data: Bytes, layout: _Layout, k: int) -> int:
@@ -299,7 +328,7 @@ def _as_listed(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:
 
 def _shortest(labels: list[Any]) -> Labels:
     """Labels that are 0 to N-1 take no memory."""
-    return range(len(labels)) if labels[0] == 0 and labels[-1] == len(labels) - 1 else tuple(labels)
+    return range(len(labels)) if labels == list(range(len(labels))) else tuple(labels)
 
 
 def _first_seen(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:

@@ -65,26 +65,29 @@ def read(
     format: str | None = None,
     header: bool | None = None,
     columns: Sequence[str | int] | None = None,
+    bare: bool = False,
 ) -> Weighted:
     """A graph file as it is: cyclic, undirected, with weights or without.
 
     Edge lists have an edge a line: source, target and, if there is a third column, weight. Lines that start with
     `#` are comments. The first line is a header if its first two names are known ones, such as source and target,
     or if some column has no number there and one in the next line. Labels are integers if all of them are whole
-    numbers and the first isn't quoted; else they are text. They stand in the order of `Dag.from_edges`.
+    numbers and those of the first edge have neither quotes nor leading zeros; else they are text. They stand in the
+    order of `Dag.from_edges`.
 
     Args:
         path: The file; .gz is unpacked.
         format: Its format, if its ending doesn't say: see `ENDINGS`.
         header: Of an edge list: whether it has a header; default: see above.
         columns: Of an edge list: the columns of source, target and, if wanted, weight, by name or by number from 1.
+        bare: Read the graph alone, whatever is said of weights, biases and activations.
     """
     kind = format_of(path, format)
     if kind in _EDGE_LISTS:
-        return edgelist.read(Path(path), kind, header, columns)
+        return edgelist.read(Path(path), kind, header, columns, bare)
     if header is not None or columns is not None:
         raise OptionError(f"header and columns are options of edge lists, but {path} is read as {kind}.")
-    return _FORMATS[kind].read(Path(path))
+    return _FORMATS[kind].read(Path(path), bare)
 
 
 def read_dag(

@@ -19,17 +19,18 @@ from fourward.graph.weighted import Loaded, Weighted
 
 #: Node attribute that keeps a whole number as label where a format knows text alone.
 LABEL = "fourward_label"
+_GROWTH = 20  # bytes of memory for each of a file; with 10^5 edges 21 were seen for GraphML, 16 for GEXF, 12 for JSON
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_graphml(path: Path) -> Weighted:
+def read_graphml(path: Path, bare: bool) -> Weighted:
     """GraphML, by networkx."""
-    return _read_xml(path, "GraphML", nx.read_graphml)
+    return _read_xml(path, "GraphML", nx.read_graphml, bare)
 
 
-def read_gexf(path: Path) -> Weighted:
+def read_gexf(path: Path, bare: bool) -> Weighted:
     """GEXF, by networkx."""
-    return _read_xml(path, "GEXF", nx.read_gexf)
+    return _read_xml(path, "GEXF", nx.read_gexf, bare)
 
 
 def write_graphml(loaded: Loaded, file: BinaryIO) -> None:
@@ -42,13 +43,16 @@ def write_gexf(loaded: Loaded, file: BinaryIO) -> None:
     nx.write_gexf(_for_xml(loaded), file)
 
 
-def read_json(path: Path) -> Weighted:
+def read_json(path: Path, bare: bool) -> Weighted:
     """Node-link JSON: {"directed": true, "nodes": [{"id": ...}], "edges": [{"source": ..., "target": ...}]}."""
     words = content.text(path, content.load(path))
+    content.check_memory(path, _GROWTH * len(words), f"it has {len(words):,} characters of JSON")
     try:
         data = json.loads(words)
     except json.JSONDecodeError as error:
         raise FileError(f"{path}, line {error.lineno}: this is no JSON: {error.msg}.") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise FileError(f"{path}: this JSON can't be read: {error}.") from None
     except RecursionError:
         raise FileError(f"{path}: this JSON is nested too deep for a graph.") from None
     try:
@@ -67,7 +71,7 @@ def read_json(path: Path) -> Weighted:
             f"{path}: node-link JSON has 'directed', 'nodes' with an 'id' each, and 'edges' (or 'links') with 'source' "
             f"and 'target' each; this file lacks some of it ({type(error).__name__}: {error})."
         ) from None
-    return _from_networkx(path, graph)
+    return _from_networkx(path, graph, bare)
 
 
 def write_json(loaded: Loaded, file: BinaryIO) -> None:
@@ -80,7 +84,7 @@ def write_json(loaded: Loaded, file: BinaryIO) -> None:
         "nodes": [{"id": label, **values} for label, values in graph.nodes(data=True)],
         "edges": [{"source": u, "target": v, **values} for u, v, values in graph.edges(data=True)],
     }
-    file.write(json.dumps(data, ensure_ascii=False, allow_nan=False).encode())
+    file.write(json.dumps(data, ensure_ascii=False, allow_nan=False, default=int).encode())
 
 
 def guard_xml(path: Path, data: Bytes) -> None:
@@ -108,20 +112,21 @@ def guard_xml(path: Path, data: Bytes) -> None:
         raise FileError(f"{path}, line {parser.CurrentLineNumber}: this is no XML: {error}.") from None
 
 
-def _read_xml(path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph]) -> Weighted:
+def _read_xml(path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], bare: bool) -> Weighted:
     data = content.load(path)
+    content.check_memory(path, _GROWTH * len(data), f"it has {len(data):,} bytes of XML")
     guard_xml(path, data)
     try:
         graph = reader(BytesIO(data[:]))
     except Exception as error:  # networkx raises whatever a missing attribute leads to
         raise FileError(f"{path} is XML, but no {kind} that networkx can read: {error}") from None
     numbers = {label: number for label, number in graph.nodes(data=LABEL) if convert.is_integer(number)}
-    return _from_networkx(path, nx.relabel_nodes(graph, numbers) if numbers else graph)
+    return _from_networkx(path, nx.relabel_nodes(graph, numbers) if numbers else graph, bare)
 
 
-def _from_networkx(path: Path, graph: nx.Graph) -> Weighted:
+def _from_networkx(path: Path, graph: nx.Graph, bare: bool) -> Weighted:
     try:
-        return weighted.from_networkx(graph)
+        return weighted.from_networkx(graph, bare)
     except FourwardError as error:
         raise type(error)(f"{path}: {error}") from None
     except (TypeError, OverflowError) as error:  # places of inputs that can't be compared, numbers beyond floats

@@ -19,7 +19,7 @@ from fourward.graph.weighted import FloatArray, Loaded, Weighted
 _ENTRY_BYTES = 100  # peak memory for each entry on the way to a Dag
 
 
-def read_mtx(path: Path) -> Weighted:
+def read_mtx(path: Path, bare: bool) -> Weighted:
     """A square sparse matrix: an entry at row u, column v is the edge u -> v; pattern matrices have no weights."""
     from scipy.io import mmread
 
@@ -40,7 +40,7 @@ def read_mtx(path: Path) -> Weighted:
     directed = symmetry == "general"
     kept = slice(None) if directed else matrix.row >= matrix.col
     graph = EdgeList(matrix.row[kept], matrix.col[kept], labels, directed, said.get("inputs"), said.get("outputs"))
-    weight = None if field == "pattern" or matrix.nnz == 0 else _finite(path, matrix.data[kept])
+    weight = None if bare or field == "pattern" or matrix.nnz == 0 else _finite(path, matrix.data[kept])
     return Weighted(graph, weight, stated=not directed)
 
 
@@ -57,11 +57,11 @@ def write_mtx(loaded: Loaded, file: BinaryIO) -> None:
     mmwrite(file, matrix, comment=comment, field=field, symmetry="general")
 
 
-def read_npz(path: Path) -> Weighted:
+def read_npz(path: Path, bare: bool) -> Weighted:
     """Arrays `edges` (E, 2) and, as there are, labels, inputs, outputs, weight, bias, activation; or a scipy matrix."""
     arrays = _arrays(path)
     if "format" in arrays and "shape" in arrays:
-        return _from_scipy(path)
+        return _from_scipy(path, bare)
     if "edges" not in arrays:
         raise FileError(
             f"{path} has the arrays {', '.join(arrays) or 'none'}. An npz file of a graph has 'edges' of shape (E, 2) "
@@ -71,7 +71,7 @@ def read_npz(path: Path) -> Weighted:
     graph = convert.from_pairs(edges, None if "labels" not in arrays else len(arrays["labels"]))
     labels = _labels(path, arrays["labels"]) if "labels" in arrays else graph.labels
     ends = (_ends(path, key, arrays[key], labels) if key in arrays else None for key in ("inputs", "outputs"))
-    counts = {"weight": len(edges), "bias": len(labels), "activation": len(labels)}
+    counts = {} if bare else {"weight": len(edges), "bias": len(labels), "activation": len(labels)}
     found = {key: _listed(path, key, arrays[key], count) for key, count in counts.items() if key in arrays}
     activation = tuple(str(word) or None for word in found["activation"].tolist()) if "activation" in found else None
     bias = found["bias"].astype(np.float64) if "bias" in found else None
@@ -164,7 +164,7 @@ def _arrays(path: Path) -> dict[str, Any]:
         raise FileError(f"{path} can't be read as npz: {error}") from None
 
 
-def _from_scipy(path: Path) -> Weighted:
+def _from_scipy(path: Path, bare: bool) -> Weighted:
     """What scipy.sparse.save_npz wrote."""
     import scipy.sparse as sp
 
@@ -172,7 +172,7 @@ def _from_scipy(path: Path) -> Weighted:
         matrix = sp.load_npz(path).tocoo()
     except Exception as error:
         raise FileError(f"{path} can't be read as a scipy.sparse matrix: {error}") from None
-    weight = None if matrix.dtype == np.bool_ else _finite(path, matrix.data)
+    weight = None if bare or matrix.dtype == np.bool_ else _finite(path, matrix.data)
     return Weighted(convert.from_scipy(matrix), weight, stated=False)
 
 

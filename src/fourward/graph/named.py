@@ -55,6 +55,7 @@ def find(
     merge: bool = False,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    bare: bool = False,
     **options: Any,
 ) -> Loaded:
     """The Dag that a word stands for, with what came along with it.
@@ -68,6 +69,7 @@ def find(
         merge: Likewise.
         inputs: Labels of the inputs as words; "3" also means the label 3.
         outputs: The same for the outputs.
+        bare: The graph alone, without weights, biases and activations.
         options: As in `fourward.files.read`; for files alone.
 
     >>> find("er:64:0.2:0").dag
@@ -75,7 +77,8 @@ def find(
     >>> find("c-elegans", outputs=["AVAL", "AVAR"]).dag.num_outputs
     2
     """
-    given, known = _given(str(word), options)
+    given, known = _given(str(word), bare, options)
+    given = given._replace(weight=None) if bare else given
     try:
         return settle(
             given,
@@ -91,7 +94,7 @@ def find(
         raise
 
 
-def _given(word: str, options: dict[str, Any]) -> tuple[Weighted, bool]:
+def _given(word: str, bare: bool, options: dict[str, Any]) -> tuple[Weighted, bool]:
     """The graph as it comes, and whether it is a nervous system, of which cycles are known."""
     name, *numbers = word.split(":")
     set_options = {key: value for key, value in options.items() if value is not None}
@@ -104,7 +107,7 @@ def _given(word: str, options: dict[str, Any]) -> tuple[Weighted, bool]:
             f"there is no file {word!r}, and it names no graph: these are {', '.join(USAGE)}, and the nervous "
             f"systems {', '.join(connectomes.NAMES)}."
         )
-    return files.read(word, **options), False
+    return files.read(word, bare=bare, **options), False
 
 
 def _generated(name: str, words: list[str]) -> Weighted:

@@ -23,7 +23,7 @@ def note(dag: Dag, usual_order: bool) -> str:
     for name, chosen, default in usual:
         if not np.array_equal(chosen, np.flatnonzero(default)):
             said[name] = [dag.labels[v] for v in chosen.tolist()]
-    return MARK + json.dumps(said) if said else ""
+    return MARK + json.dumps(said, default=int) if said else ""
 
 
 def parse(path: Path, comment: str) -> dict[str, Any]:

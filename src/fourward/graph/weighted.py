@@ -16,6 +16,7 @@ from fourward.graph.orient import Seed, feedback_edges, generator
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
+_BARE = "; bare=True, on the command line `fourward graph --bare`, reads the graph of a file alone"
 
 
 class Weighted(NamedTuple):
@@ -40,14 +41,16 @@ class Loaded(NamedTuple):
     merged: int = 0  #: edges that were added to another between the same nodes
 
 
-def from_networkx(graph: nx.Graph) -> Weighted:
+def from_networkx(graph: nx.Graph, bare: bool = False) -> Weighted:
     """A networkx graph with `weight` on edges, `bias` and `activation` on nodes, as `to_networkx` makes them."""
     raw = convert.from_networkx(graph)
+    if bare:
+        return Weighted(raw)
     weight = _numbers([value for *_, value in graph.edges(data="weight")], "edges", "weight")
     if weight is not None and np.isnan(weight).any():
         missing = [(u, v) for u, v, value in graph.edges(data="weight") if value is None]
         raise WeightError(
-            f"{len(missing):,} of {len(weight):,} edges have no weight: {some(missing)}. Give all, or none."
+            f"{len(missing):,} of {len(weight):,} edges have no weight: {some(missing)}. Give all, or none{_BARE}."
         )
     bias = _numbers([value for _, value in graph.nodes(data="bias")], "nodes", "bias")
     activation = tuple(value for _, value in graph.nodes(data="activation"))
@@ -65,7 +68,7 @@ def settle(
     outputs: Chosen = None,
 ) -> Loaded:
     """Make a Dag of it, directed and rid of feedback edges as the options say; see `fourward.files.read_dag`."""
-    directed = _direct(given, orient, seed, loops=not remove_feedback)
+    directed = _direct(given, orient, seed)
     given, merged = _merge(directed) if merge else (directed, 0)
     removed: tuple[tuple[Hashable, Hashable], ...] = ()
     if remove_feedback:
@@ -81,14 +84,14 @@ def settle(
     return Loaded(dag, weight, bias, activation, removed, merged)
 
 
-def _direct(given: Weighted, orient: Orient, seed: Seed, loops: bool) -> Weighted:
+def _direct(given: Weighted, orient: Orient, seed: Seed) -> Weighted:
     graph = given.graph
     if orient is None:
         if not graph.directed:
             raise GraphError(
                 f"this graph is undirected ({len(graph.labels):,} nodes, {len(graph.source):,} edges), and a network "
-                "needs a direction for each edge. orient='random', on the command line --orient random --seed 0, "
-                "directs the edges along a random order of the nodes."
+                "needs a direction for each edge. orient='random', on the command line `fourward graph --orient random "
+                "--seed 0`, directs the edges along a random order of the nodes."
             )
         return given
     if orient != "random":
@@ -96,7 +99,8 @@ def _direct(given: Weighted, orient: Orient, seed: Seed, loops: bool) -> Weighte
     if graph.directed and given.stated:
         raise GraphError(
             "this graph is directed, and orient='random' would lose its directions. Leave it away; if the graph has "
-            "cycles, remove_feedback=True, on the command line --remove-feedback, removes a small set of edges."
+            "cycles, remove_feedback=True, on the command line `fourward graph --remove-feedback`, removes a small set "
+            "of edges."
         )
     rank = generator(seed).permutation(len(graph.labels))
     turn = rank[graph.source] > rank[graph.target]
@@ -128,7 +132,7 @@ def _build(given: Weighted, inputs: Chosen, outputs: Chosen) -> Dag:
     try:
         return Dag._build(given.graph, inputs, outputs)
     except CycleError as error:
-        repair = "remove_feedback=True, on the command line --remove-feedback,"
+        repair = "remove_feedback=True, on the command line `fourward graph --remove-feedback`,"
         raise CycleError(error.cycle, repair) from None
     except GraphError:
         _check_edges(given)
@@ -142,7 +146,7 @@ def _check_edges(given: Weighted) -> None:
     if len(loops):
         raise GraphError(
             f"{len(loops):,} edges lead from a node to itself: {_named(given, loops)}. A neuron can't feed itself in "
-            "one pass: remove_feedback=True, on the command line --remove-feedback, removes these edges."
+            "one pass: remove_feedback=True, on the command line `fourward graph --remove-feedback`, removes these."
         )
     keys = _keys(graph.source, graph.target, len(graph.labels))
     order = np.argsort(keys, kind="stable")
@@ -150,7 +154,7 @@ def _check_edges(given: Weighted) -> None:
     if len(again):
         raise GraphError(
             f"{len(again):,} edges come again: {_named(given, again)}. Each pair of nodes has one edge and one weight: "
-            "merge=True, on the command line --merge, adds up the weights of edges between the same nodes."
+            "merge=True, on the command line `fourward graph --merge`, adds up the weights of those that come again."
         )
 
 
@@ -196,11 +200,11 @@ def _numbers(values: list[Any], things: str, name: str) -> FloatArray | None:
         return None
     for value in values:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float | np.number)):
-            raise FileError(f"{things} have a {name} of {value!r}, but it must be a number.")
+            raise FileError(f"{things} have a {name} of {value!r}, but it must be a number{_BARE}.")
     numbers = np.array([np.nan if value is None else value for value in values], np.float64)
     wrong = [v for v, number in zip(values, numbers.tolist(), strict=True) if v is not None and not np.isfinite(number)]
     if wrong:
-        raise WeightError(f"{things} have a {name} of {some(wrong)}, but it must be finite.")
+        raise WeightError(f"{things} have a {name} of {some(wrong)}, but it must be finite{_BARE}.")
     return numbers
 
 

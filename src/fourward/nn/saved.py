@@ -42,6 +42,7 @@ Said = dict[str, Any]
 #: Goes up when an older fourward could no longer read the files.
 FORMAT = 1
 _KEY = "fourward"
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def save(net: FourWard, path: str | Path) -> None:
@@ -93,6 +94,8 @@ def unpack(path: str | Path, tensors: Mapping[str, Tensor], said: Said, **option
         dag, labels = _dag(part, arrays, about["nodes"])
         names = [about["activations"][k] for k in arrays["activation"]]
         weight, bias = part["weight"], part.get("bias")
+        if weight.dtype not in _FLOATS:
+            raise FileError(f"the weights are {weight.dtype}, but floats of 16, 32 or 64 bits were wanted.")
         net = FourWard(
             dag,
             _by_label(dag, names),
@@ -167,6 +170,8 @@ def damage_of(path: str | Path) -> Iterator[None]:
 
 
 def _dag(part: Tensors, arrays: dict[str, Any], nodes: int) -> tuple[Dag, Labels]:
+    if len(arrays["level"]) != nodes:
+        raise GraphError(f"{len(arrays['level']):,} levels came for {nodes:,} nodes.")
     labels: Labels = range(nodes)
     if "labels" in part:
         labels = tuple(_decode(label) for label in json.loads(bytes(part["labels"].numpy())))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from fourward.study import tables
 from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
 
 NOT_RUN = "not run"
 #: Parameters that runs must share to be compared or averaged.
 PROTOCOL = ("batches", "epochs", "draws", "connectome")
+#: What tells cells of reassignment apart.
+LAYERED = ("size", "batch", "p")
 Place = tuple[Any, ...]
 Entry = tuple[str, float | None]  # status and value of a run
 
@@ -97,22 +100,29 @@ def cells(rows: Iterable[Row], by: Sequence[str], value: str, scale: float = 1.0
     return {place: _cell(entries) for place, entries in found.items()}
 
 
+def over_layerings(rows: Sequence[Row], scale: float = 1.0) -> dict[Place, Cell]:
+    """Times by size, batch size and p; the deviation is that between a graph's layerings, a mean over its graphs."""
+    graphs: dict[Place, list[float]] = defaultdict(list)
+    for place, cell in cells(rows, (*LAYERED, "graph"), "mean", scale).items():
+        if cell.count > 1:
+            graphs[place[:-1]].append(cell.deviation)
+    found = cells(rows, LAYERED, "mean", scale)
+    return {place: replace(cell, deviation=fmean(graphs.get(place, [0.0]))) for place, cell in found.items()}
+
+
 def gains(rows: Sequence[Row], slow: str, fast: str, by: Sequence[str] = ("size", "p")) -> dict[Place, Cell]:
-    """The mean over graphs of the ratio of two methods' times, each graph compared with itself."""
-    pairs: dict[Place, dict[Any, Row]] = defaultdict(dict)
-    for row in rows:
-        pairs[tuple(row.key[name] for name in (*by, "batch", "seed"))][row.key["method"]] = row
-    found: dict[Place, list[Entry]] = defaultdict(list)
-    for place, methods in pairs.items():
-        if slow in methods and fast in methods:
-            found[place[: len(by)]].append(_ratio(methods[slow], methods[fast]))
-    return {place: _cell(entries) for place, entries in found.items()}
+    """The gains of `tables.gains` as cells, of rows that differ in `by` and graphs alone."""
+    return {tuple(line[name] for name in by): _gain(line) for line in tables.gains(rows, [(slow, fast)])}
 
 
-def _ratio(slow: Row, fast: Row) -> Entry:
-    times = slow.values.get("mean"), fast.values.get("mean")
-    worst = next(status for status in (FAILED, CUT_OFF, DONE) if status in (slow.status, fast.status))
-    return worst, times[0] / times[1] if times[0] and times[1] else None
+def _gain(line: Mapping[str, Any]) -> Cell:
+    """One graph that was cut off cuts its cell off; failed ones are left out."""
+    count = line["graphs"] - line["cut_off"]
+    if line["cut_off"] or line["missing"] > line["failed"]:
+        return Cell(CUT_OFF, seen=line["gain"], count=count)
+    if not count:
+        return Cell(FAILED)
+    return Cell(DONE, line["gain"], line["deviation"] or 0.0, count, line["gain"])
 
 
 def _cell(entries: list[Entry]) -> Cell:

@@ -3,7 +3,7 @@
 A worker has one thread: Dask's nannies set OMP_NUM_THREADS to 1, which torch follows, here and on other clusters. The
 results file has one writer, the process that asks; workers only compute. A worker that dies costs the run it was
 at, which another takes up; a run on which `ALLOWED_DEATHS` more workers die is recorded as failed, as is one that
-raises.
+raises, and one whose worker has other versions or sources than the process that asks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from fourward.errors import OptionError, StudyError, require
+from fourward.study.facts import code
 from fourward.study.protocol import Key
 from fourward.study.run import Progress, Summary
 from fourward.study.store import FAILED, Store
@@ -52,6 +53,8 @@ def run_all(
         scheduler: Address of a cluster to use instead, such as "tcp://10.0.0.1:8786".
         on_progress: Called at the start and after each run.
     """
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers={workers!r} came, but it must be at least 1; leave it away for one a core.")
     wanted = list(keys)
     missing = [key for key in wanted if not store.has(experiment, key)]
     summary, begun = Summary(skipped=len(wanted) - len(missing)), time.perf_counter()
@@ -81,7 +84,7 @@ def _time_left(ends: list[float], remaining: int) -> tuple[float, int]:
 def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
     """In the order in which runs end."""
     distributed = require("distributed", "study")
-    futures = {client.submit(attempt, run, key, pure=False): key for key in keys}
+    futures = {client.submit(attempt, run, key, code(), pure=False): key for key in keys}
     for future in distributed.as_completed(futures):
         if future.status == "cancelled":
             raise _gone()
@@ -101,14 +104,29 @@ def _gone() -> StudyError:
     return error
 
 
-def attempt(run: Run, key: Key) -> Outcome:
-    """What a worker does: one run, whose error is an outcome too."""
+def attempt(run: Run, key: Key, asked: Mapping[str, str] | None = None) -> Outcome:
+    """What a worker does: one run, whose error is an outcome too.
+
+    Args:
+        run: From parameters to what was found.
+        key: The parameters.
+        asked: The code of the process that asks (`facts.code`), which its rows name; with other code nothing is run.
+    """
     start = time.perf_counter()
     try:
+        if asked is not None:
+            _check_code(asked, code())
         outcome = Outcome(key, dict(run(key)))
     except Exception as error:  # whatever it is, it is this run's outcome and not the others'
         outcome = Outcome(key, status=FAILED, note=_reason(error))
     return replace(outcome, seconds=time.perf_counter() - start)
+
+
+def _check_code(asked: Mapping[str, str], here: Mapping[str, str]) -> None:
+    names = [name for name in {**asked, **here} if asked.get(name) != here.get(name)]
+    if names:
+        other = ", ".join(f"{name} {here.get(name)} instead of {asked.get(name)}" for name in names)
+        raise StudyError(f"the worker has other code than the process that asks: {other}")
 
 
 def dask_setup(worker: Any) -> None:

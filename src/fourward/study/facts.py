@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,13 @@ def code_version(package: Path = PACKAGE) -> str:
         return f"source {_digest(package)}"
     changed = output_of(*here, "status", "--porcelain", "--", ".")
     return f"{commit} with changes {_digest(package)}" if changed else commit
+
+
+@cache
+def code() -> dict[str, str]:
+    """Python, the packages and the sources that this process runs, whether or not there is a git to ask."""
+    found = {"python": platform.python_version(), "fourward": __version__} | versions(*PACKAGES)
+    return found | {"sources": _digest(PACKAGE)}
 
 
 def output_of(*command: str) -> str:

@@ -55,7 +55,7 @@ class Protocol:
         for name, (kind, least, most) in _RANGES.items():
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else () if value is None else (value,):
-                _check_range(name, number, kind, least, most)
+                check_range(name, number, kind, least, most)
         if min(self.densities) == 0:
             raise OptionError("densities: 0 came, but a graph without edges has nothing to measure.")
         _check_among("methods", self.methods, METHODS)
@@ -192,7 +192,8 @@ def _check_among(what: str, names: Sequence[str], known: Sequence[str]) -> None:
             raise OptionError(f"{what}: {name!r} came, but there are only {some(known, len(known))}.")
 
 
-def _check_range(name: str, number: Any, kind: type, least: float, most: float) -> None:
+def check_range(name: str, number: Any, kind: type, least: float, most: float) -> None:
+    """Raises OptionError if a number is out of its range, or none."""
     fits = isinstance(number, int) or (kind is float and isinstance(number, float))
     if not fits or isinstance(number, bool) or not least <= number <= most:
         whole = "whole " if kind is int else ""

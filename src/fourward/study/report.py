@@ -9,17 +9,18 @@ from typing import Any
 
 from fourward._files import replacing
 from fourward.study.cells import Rows, among, devices, gains, newest, on_device, span, those
+from fourward.study.coverage import coverage
 from fourward.study.figures import pictures
 from fourward.study.figures.frame import encode
-from fourward.study.figures.maps import present
 from fourward.study.findings import FAILS, HOLDS, PARTLY, UNKNOWN, Finding, findings
 from fourward.study.page import Html, Text, fold, image, join, links, page, table, tag
 from fourward.study.problems import PROBLEMS
-from fourward.study.protocol import EXPERIMENTS, Protocol
+from fourward.study.protocol import EXPERIMENTS
 from fourward.study.report_tables import all_tables, compared
 from fourward.study.store import CUT_OFF, DONE, FAILED, Row, Store
 
 TITLE = "4Ward's study, run again with fourward"
+TURNS = "Methods of one run take turns on each graph; rows don't tell which methods were run together."
 _LEFT_OUT = (
     "aren't shown: they are of another machine, version, commit or protocol than the last run of their experiment."
 )
@@ -108,36 +109,19 @@ def _protocol(found: Rows) -> Html:
         rows = found.get(experiment, [])
         for device in among(rows, "device") or ([None] if rows else []):
             own = rows if device is None else on_device(found, experiment, device)
-            reduced = measured(experiment, own).reduced(experiment)
-            words = "; ".join(reduced) if reduced else "as in the paper"
+            title = f"{experiment}{f' on {device}' if device else ''}"
             if experiment == "training":
-                words += " (the paper measured forward passes only)"
-            lines.append(tag("li", tag("strong", f"{experiment}{f' on {device}' if device else ''}: "), words, "."))
+                title += " (the paper measured forward passes only)"
+            said = tag("ul", *(tag("li", f"{line}.") for line in coverage(experiment, own)))
+            lines.append(tag("li", tag("strong", f"{title}:"), said))
     if found.get("topologies"):
         lines.append(tag("li", tag("strong", "topologies: "), _topology_words(found["topologies"])))
     missing = [name for name in (*EXPERIMENTS, "topologies") if not found.get(name)]
     if missing:
         lines.append(tag("li", tag("strong", "not in this results file: "), ", ".join(missing), "."))
+    if found.get("times") or found.get("training"):
+        lines.append(tag("li", TURNS))
     return join(tag("ul", *lines), _unfinished(found))
-
-
-def measured(experiment: str, rows: Sequence[Row]) -> Protocol:
-    """The protocol that these rows follow; `seeds` and `variants` are the fewest of any cell."""
-    within = {"reassignment": ("graph", "variant")}.get(experiment, ("seed",))
-    places: dict[Any, dict[str, set[Any]]] = {}
-    for row in rows:
-        place = tuple(row.key.get(name) for name in ("size", "p", "batch", "method"))
-        seen = places.setdefault(place, {name: set() for name in within})
-        for name in within:
-            seen[name].add(row.key[name])
-    given: dict[str, Any] = {"sizes": tuple(among(rows, "size")), "densities": tuple(among(rows, "p"))}
-    given["seeds"] = min(len(seen[within[0]]) for seen in places.values())
-    if experiment == "reassignment":
-        given["variants"] = min(len(seen["variant"]) for seen in places.values())
-    if experiment != "attributes":
-        given |= {"batch_sizes": tuple(among(rows, "batch")), "batches": rows[-1].key["batches"]}
-        given["methods"] = tuple(present(rows))
-    return Protocol(**given)
 
 
 def _topology_words(rows: Sequence[Row]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fourward.study import reassignment
-from fourward.study.protocol import Key, Protocol, cell_of
+from fourward.study.protocol import Key, Protocol, cell_of, check_range
 from fourward.study.store import Scalar, Store
 from fourward.study.work import Outcome, Task
 
@@ -62,6 +62,8 @@ def run(
     """
     from fourward.study.timing import long_lived  # inside: status needs no torch
 
+    if seconds is not None:
+        check_range("seconds", seconds, float, 0, 1e9)
     summary, begun = Summary(), time.perf_counter()
     for experiment, protocol in protocols.items():
         work = _Work(experiment, list(tasks_of(experiment, protocol)), store, retry, on_progress)

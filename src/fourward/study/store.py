@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from fourward._files import replacing
 from fourward.errors import OptionError, StudyError, require
+from fourward.study import whole
 from fourward.study.facts import facts as facts_here
 
 Scalar = str | int | float | bool | None
@@ -169,14 +171,12 @@ class Store:
                 FROM runs WHERE {where} ORDER BY number""",
                 tuple(wanted.values()),
             ).fetchall()
-        try:
-            facts = {name: {"id": name, **json.loads(text)} for name, text in known.items()}
+        with _readable(self.path):
+            facts = {name: {"id": name, **_mapping(text)} for name, text in known.items()}
             return [
-                Row(name, json.loads(key), json.loads(values), status, note, seconds, when, facts[facts_id])
+                Row(name, _mapping(key), _mapping(values), status, note, seconds, when, facts[facts_id])
                 for name, key, values, status, note, seconds, when, facts_id in found
             ]
-        except (ValueError, KeyError) as error:
-            raise StudyError(f"{self.path} is damaged: a row holds {error}. It was left as it is. {_ELSE}") from error
 
     def set_protocol(self, experiment: str, protocol: Mapping[str, Any]) -> None:
         """Note what was asked for last, so that `status` can tell how much of it is done."""
@@ -188,7 +188,8 @@ class Store:
         """What was asked for last, by experiment."""
         with _named(self.path):
             found = self._connection.execute("SELECT experiment, text FROM protocols").fetchall()
-        return {experiment: json.loads(text) for experiment, text in found}
+        with _readable(self.path):
+            return {experiment: _mapping(text) for experiment, text in found}
 
     def to_frame(self, experiment: str, *, all_facts: bool = False) -> Any:
         """A pandas table: a column for each parameter and each value, `status`, `note`, `seconds`, `when`, `facts`."""
@@ -209,6 +210,12 @@ class Store:
         for row in self.rows(all_facts=True):
             tables.setdefault(row.experiment, []).extend(_records([row]))
             facts[row.facts["id"]] = _flat(row.facts)
+        for name in tables:
+            if not re.fullmatch(r"[\w-]+", name) or name.lower() == "facts":
+                raise StudyError(
+                    f"{self.path} has an experiment {name!r}, which can't name a table: that takes letters, digits, "
+                    "- and _, and is not facts. Nothing was written."
+                )
         tables["facts"] = list(facts.values())
         pandas = require("pandas", "study")
         paths = []
@@ -266,11 +273,13 @@ def _open(path: Path, *, writing: bool) -> sqlite3.Connection:
     if writing and not os.access(path, os.W_OK):
         _unwritable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     with _named(path):
+        try:
+            whole.check_copy(path)
+        except OSError as error:
+            raise StudyError(f"{path} can't be copied to look whether it is whole: {error}.") from error
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30)
         try:
-            found = [text for (text,) in connection.execute("PRAGMA integrity_check")]
-            if found != ["ok"]:
-                raise sqlite3.DatabaseError("; ".join(found[:3]))
+            whole.check(connection)
             if writing:  # commits take a fifth of the time that a rollback journal needs, and readers never wait
                 connection.execute("PRAGMA journal_mode = WAL")
             else:
@@ -318,9 +327,11 @@ def _hold(path: Path) -> sqlite3.Connection:
     try:
         lock = sqlite3.connect(_lock_path(path), timeout=0, isolation_level=None)
         lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         if lock is not None:
             lock.close()
+        if not isinstance(error, sqlite3.OperationalError):
+            raise StudyError(f"{_lock_path(path)} is no lock of fourward's: {error}. Remove it.") from error
         if "locked" not in str(error):
             _unwritable(path, error)
         raise StudyError(
@@ -345,6 +356,8 @@ def _named(path: Path) -> Iterator[None]:
     """SQLite's errors, with the file's name and what to do."""
     try:
         yield
+    except UnicodeEncodeError as error:
+        raise StudyError(f"text came that can't be stored in {path}: {error}.") from error
     except sqlite3.Error as error:
         said = str(error)
         if "full" in said or "disk I/O" in said:
@@ -359,6 +372,22 @@ def _named(path: Path) -> Iterator[None]:
         if "locked" in said:
             raise StudyError(f"{path} is held by another program. Close it there, and try again.") from error
         raise StudyError(f"{path} is damaged: {said}. It was left as it is. {_ELSE}") from error
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Errors of what a row holds, with the file's name and what to do."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise StudyError(f"{path} is damaged: a row holds {error}. It was left as it is. {_ELSE}") from error
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{text[:40]!r}, which is no mapping")
+    return found
 
 
 def _text(found: Mapping[str, Any]) -> str:

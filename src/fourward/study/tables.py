@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fourward.study.protocol import EXPERIMENTS, Protocol, cell_of, keys_of
-from fourward.study.store import CUT_OFF, Row, Store
+from fourward.study.store import CUT_OFF, FAILED, Row, Store
 
 #: The slower and the faster of a gain: the paper's two, and ours over all three.
 PAIRS = (
@@ -34,12 +34,12 @@ def gains(rows: Iterable[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list
     """How many times faster one method is than another, cell by cell.
 
     `gain` is the paper's: the mean over graphs of the ratio of a graph's two times. `of_means` is the ratio of the mean
-    times. A run that was cut off counts with what was seen of it; `cut_off` says on how many graphs that was so, and
-    `missing` on how many nothing was seen.
+    times. A run that was cut off counts with what was seen of it; `cut_off` says on how many graphs that was so. Of
+    `missing` graphs there is no ratio: nothing was seen, or, on `failed` of them, a run failed.
 
     Args:
-        rows: Of `times` or `training`, of one machine and commit. Only times of runs with the same number of batches,
-            which took turns, are compared.
+        rows: Of `times` or `training`, of one machine and commit. Only times of runs with the same number of batches
+            are compared; methods of one run take turns.
         pairs: The slower and the faster method.
     """
     cells = _by_cell(rows)
@@ -47,9 +47,10 @@ def gains(rows: Iterable[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list
     for slow, fast in pairs:
         for cell, there in cells.items():
             matched = _matched(there, slow, fast)
-            seen = [(a, b) for a, b in matched if a.values.get("mean") and b.values.get("mean")]
             if not matched:
                 continue
+            sound = [(a, b) for a, b in matched if FAILED not in (a.status, b.status)]
+            seen = [(a, b) for a, b in sound if a.values.get("mean") and b.values.get("mean")]
             times = [(float(a.values["mean"]), float(b.values["mean"])) for a, b in seen]
             ratios = [a / b for a, b in times]
             table.append(
@@ -63,6 +64,7 @@ def gains(rows: Iterable[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list
                     "graphs": len(ratios),
                     "cut_off": sum(CUT_OFF in (a.status, b.status) for a, b in seen),
                     "missing": len(matched) - len(seen),
+                    "failed": len(matched) - len(sound),
                 }
             )
     return table

@@ -229,8 +229,8 @@ def within(seconds: float) -> Iterator[None]:
             raise CutOff
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)  # rings again where something swallowed the first
-    try:
+    try:  # from here on: with microseconds left it rings while it is set
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)  # rings again where something swallowed the first
         yield
     finally:
         armed = False
@@ -277,6 +277,7 @@ def training_step(model: nn.Module, x: Tensor, **options: Any) -> Callable[[], N
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line."""
+    """An error in one line, which a results file can hold."""
     said = (str(error).strip().splitlines() or [""])[0][:160]
-    return f"{type(error).__name__}: {said}"
+    text = f"{type(error).__name__}: {said}"
+    return text.encode(errors="backslashreplace").decode()  # names of files may hold what no file can store as text

@@ -40,10 +40,12 @@ class Topologies:
     draws: int = 5  #: damages of each kind and share
 
     def __post_init__(self) -> None:
-        for name, given, known in (("topology", self.topologies, TOPOLOGIES), ("data", self.data, PROBLEMS)):
+        for name, one, known in (("topologies", "topology", TOPOLOGIES), ("data", "data", PROBLEMS)):
+            given = tuple(dict.fromkeys(word.strip() for word in getattr(self, name)))
+            object.__setattr__(self, name, given)
             wrong = [word for word in given if word not in known]
             if wrong or not given:
-                raise OptionError(f"{name} {', '.join(wrong) or 'is empty'}: choose from {', '.join(known)}.")
+                raise OptionError(f"{one} {', '.join(wrong) or 'is empty'}: choose from {', '.join(known)}.")
         for name in ("seeds", "epochs", "draws"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name}={getattr(self, name)!r} came, but it must be at least 1.")

@@ -61,6 +61,7 @@ def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Said | 
     net = saved.unpack(path, tensors, said, device=device)
     with saved.damage_of(path):
         about = said["model"]
+        _check_names(about)
         model = Model(
             net,
             about["features"],
@@ -75,7 +76,7 @@ def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Said | 
             _fill(getattr(model, name), weights)
         state = said.get("state")
         if state is not None:
-            state = _together(state, tensors)
+            state = _together(state, tensors, model)
         return model.to(net.weight.device).eval(), said.get("setup"), state
 
 
@@ -103,13 +104,30 @@ def _apart(state: Said) -> tuple[Said, Tensors]:
     return state | {"optimiser": optimiser["param_groups"]}, tensors
 
 
-def _together(state: Said, tensors: Tensors) -> Said:
+def _together(state: Said, tensors: Tensors, model: Model) -> Said:
+    """A training state whose tensors fit the parameters: the optimiser trusts their shapes."""
     found: dict[int, dict[str, Any]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimiser."):
-            _, p, name = key.split(".")
-            found.setdefault(int(p), {})[name] = value
+    for p, parameter in enumerate(model.parameters()):
+        wanted = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+        found[p] = {name: _like(tensors, f"optimiser.{p}.{name}", like) for name, like in wanted.items()}
     return state | {"optimiser": {"state": found, "param_groups": state["optimiser"]}}
+
+
+def _like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:
+    value = tensors[key]
+    if value.shape != like.shape or value.dtype != like.dtype:
+        raise FileError(
+            f"{key} has shape {tuple(value.shape)} of {value.dtype}, but {tuple(like.shape)} of {like.dtype} fits."
+        )
+    return value
+
+
+def _check_names(about: Said) -> None:
+    for name in ("features", "targets"):
+        if not about[name] or not all(isinstance(word, str) for word in about[name]):
+            raise FileError(f"{name} must be names, at least one, but {about[name]!r} came.")
+    if about["classes"] is not None and (not isinstance(about["classes"], list) or len(about["targets"]) != 1):
+        raise FileError("a classification has a list of classes and one target.")
 
 
 def _scaling(values: torch.Tensor, width: int) -> Scaling:

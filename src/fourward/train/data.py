@@ -198,7 +198,7 @@ def _from_table(
     if not features:
         raise DataError(f"{source} has no columns beside the target {target!r}: there is nothing to learn from.")
     x = table.numbers(frame, features, source)
-    raw = table.target(frame, target, source, as_number=task == "regression")
+    raw = table.target(frame, target, source, task)
     return _settled(x, raw, features, target, task, classes, f"{source}, column {target!r}")
 
 
@@ -212,6 +212,8 @@ def _settled(
     where: str,
 ) -> Data:
     """Data of a target whose task is given, or follows from its values."""
+    if raw.ndim == 2 and raw.shape[1] == 1:
+        raw = raw[:, 0]
     if len(raw) != len(x) or raw.ndim > 2 or raw.dtype.kind not in "iufbU":
         raise DataError(
             f"{where}: y has shape {raw.shape} of {raw.dtype}, but there are {len(x):,} samples: one target for each "

@@ -76,7 +76,7 @@ def fit(
     like = next(model.parameters(), None)
     if like is None:
         raise OptionError("the model has no parameters, so there is nothing to learn.")
-    best = Best()
+    home, best = like.device, Best()
     watching = watchers if patience is None else [*watchers, best]
     loop = Loop(
         model,
@@ -89,7 +89,7 @@ def fit(
     run_loop(loop, **places(device))
     if best.weights is not None:
         model.load_state_dict(best.weights)
-    model.to(like.device).eval()
+    model.to(home).eval()
     return loop.history
 
 

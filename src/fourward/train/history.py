@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
+
+from fourward.errors import DataError
 
 
 @dataclass
@@ -17,6 +20,18 @@ class History:
     learning_rate: list[float] = field(default_factory=list)  #: at the end of the epoch
     seconds: list[float] = field(default_factory=list)  #: of the epoch
     score: str = "accuracy"  #: what the score is: accuracy, or r2 in regression
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any], *, held: bool) -> History:
+        """What `asdict` made of one, checked; `held`: whether there were held-out samples."""
+        history = cls(**said)
+        for name, curve in said.items():
+            if name == "score":
+                continue
+            wanted = len(history.train_loss) if held or not name.startswith("held") else 0
+            if len(curve) != wanted or any(type(value) not in (int, float) for value in curve):
+                raise DataError(f"the curve {name} isn't made of {wanted:,} numbers.")
+        return history
 
     @property
     def best_epoch(self) -> int:

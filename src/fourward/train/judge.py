@@ -36,7 +36,7 @@ def judge(
     """
     model, said = _open(path, device)
     if graph is not None:
-        checkpoint.check_graph(path, model, find(graph).dag)
+        checkpoint.check_graph(path, model, find(graph, bare=True).dag)
     if data is not None:
         found = _read(model, data, target)
         return measure(model, found.x, found.y)

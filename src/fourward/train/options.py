@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fourward.errors import OptionError
+from fourward.graph.convert import is_integer
 from fourward.train.data import Task
 
 Schedule = Literal["constant", "cosine", "one-cycle"]
@@ -30,10 +31,15 @@ class Options:
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("patience", 1), ("seed", 0)):
             value = getattr(self, name)
-            if (value is not None or name != "patience") and (type(value) is not int or value < least):
+            if value is None and name == "patience":
+                continue
+            if not is_integer(value) or value < least:
                 raise OptionError(f"{name}={value!r} came, but it must be a whole number of at least {least}.")
-        if not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
-            raise OptionError("the learning rate must be above 0 and the weight decay at least 0.")
+            object.__setattr__(self, name, int(value))
+        if not 0 < self.learning_rate < math.inf:
+            raise OptionError(f"learning_rate={self.learning_rate!r} came, but it must be above 0.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise OptionError(f"weight_decay={self.weight_decay!r} came, but it must be at least 0.")
         if not 0 <= self.smoothing < 1:
             raise OptionError(f"smoothing={self.smoothing!r} came, but it must be at least 0 and under 1.")
         if self.schedule not in ("constant", "cosine", "one-cycle"):

@@ -6,33 +6,39 @@ import os
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from fourward.errors import OptionError
 
 
 def places(device: str, devices: int = 1, machines: int = 1) -> dict[str, Any]:
-    """The words for Lightning's Trainer; under torchrun its counts of processes and machines hold.
+    """The words for Lightning's Trainer.
 
     Args:
         device: "cpu", "cuda", "cuda:1", or "auto" for a card where there is one.
         devices: How many of this machine; each has a process of its own.
         machines: How many machines, each with as many devices.
     """
-    if torch.distributed.is_torchelastic_launched():
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        machines = int(os.environ["WORLD_SIZE"]) // devices
     where = _device(device)
-    if where.index is not None and where.type != "cpu":
-        if devices * machines > 1:
-            raise OptionError(f"device={device!r} is one card, but {devices * machines} devices were asked for.")
-        return {"accelerator": where.type, "devices": [where.index]}
+    if devices * machines == 1:
+        chosen = 1 if where.index is None or where.type == "cpu" else [where.index]
+        # A process of its own, whatever a cluster's environment says of others beside it.
+        return {"accelerator": where.type, "devices": chosen, "plugins": [LightningEnvironment()]}
+    if where.index is not None:
+        raise OptionError(f"device={device!r} is one device, but {devices * machines} were asked for.")
     if where.type == "cuda" and devices > torch.cuda.device_count():
         raise OptionError(f"{devices} devices were asked for, but torch finds {torch.cuda.device_count()} cards here.")
-    words: dict[str, Any] = {"accelerator": where.type, "devices": devices, "num_nodes": machines}
-    if devices * machines > 1:
-        words["strategy"] = DDPStrategy(broadcast_buffers=False)  # these are the graph: equal everywhere, never change
-    return words
+    together = DDPStrategy(broadcast_buffers=False)  # buffers are the graph: equal everywhere, and never change
+    return {"accelerator": where.type, "devices": devices, "num_nodes": machines, "strategy": together}
+
+
+def launched(devices: int, machines: int) -> tuple[int, int]:
+    """Devices of this machine and machines: those of torchrun, where it started this process, else as given."""
+    if not torch.distributed.is_torchelastic_launched():
+        return devices, machines
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    return here, int(os.environ["WORLD_SIZE"]) // here
 
 
 def _device(device: str) -> torch.device:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ from fourward.train.loop import Loop, Paused, Watcher
 from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
 from fourward.train.options import PRECISIONS, Setup
+from fourward.train.places import places
 from fourward.train.watch import TensorBoard
 from fourward.view.curves import activation_map, learning_curves
 
@@ -54,6 +56,7 @@ class Result:
 
     out: Path
     history: History
+    rows: dict[str, int]  #: how many there were to learn from, held out, and to test on
     measures: dict[str, Any] | None  #: of the best model on the rows it was tested on, if there are any
     model: Model  #: the best one
     shown: Tensor  #: (S, inputs) what some rows, if possible such that it was tested on, bring to its network's inputs
@@ -84,13 +87,14 @@ def start(
         direct: No linear layers between features and inputs, and between outputs and classes or targets.
         network: Options of FourWard, for a Dag. Its outputs have no activation if `direct`, else that of the rest.
         watchers: Called after some steps and after each epoch.
-        where: Devices, for Lightning's Trainer.
+        where: Devices, as `fourward.train.places.places` gives them; default: one, a card where there is one.
 
     Returns:
         The result in the first process, None in others.
     """
     out = Path(out)
-    if (out / LAST).exists() and _rank() == 0:
+    first = "strategy" not in where or getattr(rank_zero_only, "rank", 0) == 0
+    if first and (out / LAST).exists():
         raise OptionError(f"{out} already holds a run. Go on with it (--resume), or take another folder.")
     data = _read(setup)
     learn, _, _ = _parts(data, setup)
@@ -108,6 +112,10 @@ def start(
         direct=direct,
         seed=setup.options.seed,
     )
+    if first:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):  # or else it would be found only after the first epoch that nothing can be saved
+            pass
     return _train(model, data, setup, out, None, watchers, where)
 
 
@@ -173,14 +181,16 @@ def _train(
         loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
     if not loop.finished:
         _learn(loop, keeper, setup, where)
-    if _rank() > 0:
+    if loop.global_rank > 0:
         return None
     best, _, _ = checkpoint.load(out / BEST)
     measures = measure(best, data.x[test], data.y[test]) if len(test) else None
-    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "test": measures}
+    rows = {"learn": len(learn), "held": len(held), "test": len(test)}
+    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "rows": rows, "test": measures}
     with replacing(out / "result.json") as temporary:
-        temporary.write_text(json.dumps(said, indent=2) + "\n")
-    return Result(out, loop.history, measures, best, _entering(best, data.x[test if len(test) else learn][:SHOWN]))
+        temporary.write_text(json.dumps(said, indent=2, allow_nan=False) + "\n")
+    shown = _entering(best, data.x[test if len(test) else learn][:SHOWN])
+    return Result(out, loop.history, rows, measures, best, shown)
 
 
 def _entering(model: Model, x: Array) -> Tensor:
@@ -202,22 +212,17 @@ def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> N
     go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
     try:
         with _asking(loop):
-            run_loop(loop, precision=PRECISIONS[setup.precision], **where)
+            run_loop(loop, precision=PRECISIONS[setup.precision], **where or places("auto"))
     except (Paused, KeyboardInterrupt) as stop:
-        if _rank() > 0:
+        if loop.global_rank > 0:
             raise SystemExit(Interrupted.exit_code) from None
         if isinstance(stop, Paused):
             raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
         if keeper.saved:
             raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
         raise
-    if _rank() == 0:
+    if loop.global_rank == 0:
         keeper.keep(loop)
-
-
-def _rank() -> int:
-    """The number of this process; Lightning knows it from the environment."""
-    return int(getattr(rank_zero_only, "rank", 0))
 
 
 def _scaled(model: Model, data: Data, rows: Array) -> tuple[Any, Any]:
@@ -256,6 +261,7 @@ class Keeper(Best):
     def keep(self, loop: Loop) -> None:
         """Write both checkpoints and the history, each whole."""
         start = time.perf_counter()
+        loop.check_finite()
         if self.weights is not None:
             now = {name: value.clone() for name, value in self.model.state_dict().items()}
             self.model.load_state_dict(self.weights)

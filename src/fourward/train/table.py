@@ -34,13 +34,27 @@ def load(path: str | Path) -> Frame:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
+            _check_header(
+                path, pandas.read_csv(path, sep=SEPARATORS[ending], header=None, nrows=1, dtype=str, **options)
+            )
             frame = pandas.read_csv(path, sep=SEPARATORS[ending], **options)
+    except DataError:
+        raise
     except (ValueError, EOFError, OSError, pandas.errors.ParserWarning) as error:
         raise DataError(f"{path} can't be read as a table: {str(error).strip()}") from None
     frame.columns = [str(name) for name in frame.columns]
     if len(frame) == 0:
         raise DataError(f"{path} has no rows below its first line.")
     return frame
+
+
+def _check_header(path: Path, line: Frame) -> None:
+    names = line.iloc[0].dropna().tolist()
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{path} has more than one column {twice[0]!r}. Rename one, or leave it out of the table.")
+    if len(names) == 1 and ";" in names[0]:
+        raise DataError(f"{path} has semicolons between its cells, but commas were wanted in .csv, and tabs in .tsv.")
 
 
 def check_columns(frame: Frame, names: Sequence[str], path: str | Path) -> None:
@@ -68,15 +82,28 @@ def numbers(frame: Frame, names: Sequence[str], path: str | Path) -> Array:
     return values
 
 
-def target(frame: Frame, name: str, path: str | Path, as_number: bool) -> Array:
-    """(rows,) numbers, true or false, or text; the first empty cell is named."""
+def target(frame: Frame, name: str, path: str | Path, task: str | None) -> Array:
+    """(rows,) numbers, true or false, or text; the first empty cell is named, and a stray text among numbers."""
     column = frame[name]
     missing = np.flatnonzero(column.isna().to_numpy())
     if len(missing):
         raise DataError(f"{_cell(frame, int(missing[0]), name, path)}, but every row needs a target.")
-    if as_number:
+    if task == "regression":
         return numbers(frame, [name], path)[:, 0]
-    return np.asarray(column.to_numpy()) if column.dtype.kind in "iufb" else np.array([str(v) for v in column])
+    if column.dtype.kind in "iufb":
+        return np.asarray(column.to_numpy())
+    if task is None:
+        _check_text(frame, name, path)
+    return np.array([str(v) for v in column])
+
+
+def _check_text(frame: Frame, name: str, path: str | Path) -> None:
+    strays = np.flatnonzero(require("pandas", "train").to_numeric(frame[name], errors="coerce").isna().to_numpy())
+    if 2 * len(strays) < len(frame):
+        raise DataError(
+            f"{_cell(frame, int(strays[0]), name, path)}, but most targets are numbers. Repair the cell; or say that "
+            "they are all classes (--task classification)."
+        )
 
 
 def _cell(frame: Frame, row: int, name: str, path: str | Path) -> str:

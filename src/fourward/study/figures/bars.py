@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fourward.study.cells import EMPTY, Cell, among, cells, those
+from fourward.study.cells import EMPTY, LAYERED, Cell, Place, cells, over_layerings, those
 from fourward.study.figures.maps import BATCHES, METHODS, present
 from fourward.study.store import Row
 
@@ -19,25 +19,31 @@ LOOKS |= {"deepstruct": ("#e8a33d", "xx")}
 
 
 def draw_reassignment(figure: Figure, rows: Sequence[Row]) -> None:
-    """Left: times with deviations over graphs and layerings; right: heights, and the share of nodes moved."""
+    """Left: times with deviations between a graph's layerings; right: heights, and the share of nodes moved."""
     grid = figure.add_gridspec(2, 2, width_ratios=[1.5, 1])
-    chances, methods = among(rows, "p"), present(rows)
+    places, methods = sorted({tuple(row.key[name] for name in LAYERED) for row in rows}), present(rows)
     left = figure.add_subplot(grid[:, 0])
     width = 0.8 / len(methods)
     for k, method in enumerate(methods):
-        found = cells(those(rows, method=method), ("p",), "mean", BATCHES)
+        found = over_layerings(those(rows, method=method), BATCHES)
         shift = (k - (len(methods) - 1) / 2) * width
-        _bars(left, [found.get((p,), EMPTY) for p in chances], shift, width, METHODS[method], *LOOKS[method])
+        _bars(left, [found.get(place, EMPTY) for place in places], shift, width, METHODS[method], *LOOKS[method])
     left.set(xlabel="$p$", ylabel=f"seconds for {BATCHES} batches")
     left.legend(frameon=False)
     one = those(rows, method=methods[0])
-    for place, name, label in ((0, "height", "height $H$"), (1, "moved", "share of hidden nodes moved")):
-        axes = figure.add_subplot(grid[place, 1])
-        found = cells(one, ("p",), name)
-        _bars(axes, [found.get((p,), EMPTY) for p in chances], 0, 0.6, "", "#b8b8b8", "")
-        axes.set(ylabel=label, xlabel="$p$" if place else "")
+    for line, name, label in ((0, "height", "height $H$"), (1, "moved", "share of hidden nodes moved")):
+        axes = figure.add_subplot(grid[line, 1])
+        found = cells(one, LAYERED, name)
+        _bars(axes, [found.get(place, EMPTY) for place in places], 0, 0.6, "", "#b8b8b8", "")
+        axes.set(ylabel=label, xlabel="$p$" if line else "")
     for axes in figure.axes:
-        axes.set_xticks(range(len(chances)), [f"{p:g}" for p in chances])
+        axes.set_xticks(range(len(places)), _labels(places))
+
+
+def _labels(places: Sequence[Place]) -> list[str]:
+    """By p; with the size and batch size below, where there are several."""
+    several = len({place[:2] for place in places}) > 1
+    return [f"{p:g}" + (f"\n{size} nodes,\nbatch {batch}" if several else "") for size, batch, p in places]
 
 
 def _bars(

@@ -95,7 +95,8 @@ TRAINING = (
 )
 ATTRIBUTES = "Mean height (left) and mean height attenuation (right) of the graphs."
 REASSIGNMENT = (
-    "Node reassignment. Left: mean times of 100 forward passes over graphs and layerings, with standard deviations. "
+    "Node reassignment. Left: mean times of 100 forward passes over graphs and layerings, with standard deviations "
+    "between the layerings of one graph, averaged over graphs. "
     "Right: height of the graphs, and the share of hidden nodes that another layering moves."
 )
 ACCURACY = "Held-out accuracy of each topology: mean over seeds with its 95 % confidence interval (Student's t)."

@@ -1,0 +1,291 @@
+"""`fourward graph`, `info`, `export`, `import` and `bench`, as a user types them."""
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from fourward import FourWard, connectomes, files, generate, load, save
+from fourward.cli import app
+from fourward.exchange import from_mlp
+from fourward.graph import content
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        code = app.main(list(map(str, words)))
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return call
+
+
+@pytest.mark.parametrize("command", ["graph", "info", "export", "import", "bench"])
+def test_help_has_an_example(command, run):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"Example: fourward {command}" in out
+
+
+def test_graphs_are_made_and_converted(run):
+    code, out, _ = run("graph", "er:40:0.2:1", "--out", "a.graphml")
+    assert (code, out) == (0, f"a.graphml: {generate.erdos_renyi(40, 0.2, seed=1)!r}\n")
+    for ending in ("gexf", "json", "mtx", "npz", "tsv.gz", "csv"):
+        assert run("graph", "a.graphml", "--out", f"b.{ending}")[0] == 0
+        assert files.read_dag(f"b.{ending}").dag == generate.erdos_renyi(40, 0.2, seed=1)
+
+
+def test_a_connectome_with_its_strengths(run):
+    code, _, err = run("graph", "c-elegans", "--out", "worm.csv", "--report", "gone.csv")
+    assert code == 0
+    assert "1,167 feedback edges were removed: ADAL -> ADAL" in err
+    worm = connectomes.load("c-elegans")
+    got = files.read_dag("worm.csv")
+    assert got.dag == worm.dag
+    assert got.weight.sum() == worm.strength.sum() - removed_strength(worm)
+    gone = files.read("gone.csv").graph
+    assert [(gone.labels[u], gone.labels[v]) for u, v in zip(gone.source, gone.target, strict=True)] == worm.removed
+    assert run("graph", "c-elegans", "--out", "bare.csv", "--bare")[0] == 0
+    assert files.read_dag("bare.csv").weight is None
+
+
+def removed_strength(worm):
+    gone = set(worm.removed)
+    return sum(s for pair, s in zip(worm.edges, worm.strength.tolist(), strict=True) if pair in gone)
+
+
+def test_a_cyclic_file(run, tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\nb,c\nc,a\n")
+    code, out, err = run("graph", "x.csv", "--out", "y.csv")
+    assert (code, out) == (2, "")
+    assert "fourward: x.csv: the graph has a directed cycle of 3 edges" in err
+    assert "--remove-feedback" in err
+    assert not (tmp_path / "y.csv").exists()
+    code, out, err = run("graph", "x.csv", "--out", "y.csv", "--remove-feedback", "--json")
+    assert json.loads(out) == {
+        "out": "y.csv", "nodes": 3, "edges": 2, "inputs": 1, "outputs": 1, "removed": [["c", "a"]], "merged": 0,
+    }  # fmt: skip
+    assert run("info", "x.csv")[0] == 2
+    code, out, err = run("info", "x.csv", "--remove-feedback")
+    assert code == 0
+    assert "1 feedback edges were removed: c -> a" in err
+
+
+def test_an_undirected_file(run):
+    nx.write_graphml(nx.karate_club_graph(), "k.graphml")
+    code, _, err = run("graph", "k.graphml", "--out", "d.graphml")
+    assert code == 2
+    assert "this graph is undirected (34 nodes, 78 edges)" in err
+    assert "--orient random --seed 0" in err
+    assert run("graph", "k.graphml", "--orient", "random", "--seed", "3", "--out", "d.graphml")[0] == 0
+    want = files.read_dag("k.graphml", orient="random", seed=3).dag
+    assert files.read_dag("d.graphml").dag == want
+
+
+def test_inputs_and_outputs_are_chosen(run, tmp_path):
+    (tmp_path / "x.csv").write_text("1,2,5\n2,3,6\n1,3,7\n1,3,1\n")
+    (tmp_path / "outs.txt").write_text("2\n3\n")
+    code, _, err = run("graph", "x.csv", "--merge", "--inputs", "1", "--outputs", "@outs.txt", "--out", "y.npz")
+    assert code == 0
+    assert "1 edges were added to others" in err
+    got = files.read_dag("y.npz")
+    assert [got.dag.labels[v] for v in got.dag.outputs] == [2, 3]
+    assert sorted(got.weight) == [5, 6, 8]
+    assert run("graph", "x.csv", "--merge", "--inputs", "@none.txt", "--out", "z.npz")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["graph", "nothing.csv", "--out", "y.csv"],
+        ["graph", "er:10", "--out", "y.csv"],
+        ["graph", "er:10:0.5", "--out", "y.dot"],
+        ["graph", "er:10:0.5", "--out", "y.data", "--to", "dot"],
+        ["graph", "er:10:0.5"],
+        ["graph", "er:10:0.5", "--out", "y.csv", "--orient", "left"],
+        ["graph", "er:10:0.5", "--out", "y.csv", "--columns", "1,2"],
+        ["info", "er:10:0.5", "--batch", "0"],
+        ["info", "er:10:0.5", "--activation", "swish"],
+        ["info", "nothing.safetensors"],
+        ["export", "nothing.safetensors", "--out", "x.onnx"],
+        ["import", "nothing.graphml", "--out", "x.safetensors"],
+        ["import", "x.json", "--from", "elsewhere", "--out", "x.safetensors"],
+        ["bench", "er:10:0.5", "--methods", "magic"],
+        ["bench", "er:10"],
+    ],
+)
+def test_wrong_words_are_bad_input(words, run, tmp_path):
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("x.graphml", b'<!DOCTYPE g [<!ENTITY a "b">]><graphml/>', "document type"),
+        ("x.csv", b"a,b,1\nb,c,much\n", "line 2: the weight 'much'"),
+        ("x.csv", b"", "is empty"),
+        ("x.gexf", b"\x00\x01\x02", "no XML"),
+    ],
+)
+def test_bad_files(name, data, text, run, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    for words in (["info", name], ["graph", name, "--out", "y.csv"], ["import", name, "--out", "y.safetensors"]):
+        code, _, err = run(*words)
+        assert code == 2
+        assert text in err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_an_npz_of_pickles(run, tmp_path):
+    np.savez(tmp_path / "x.npz", edges=np.array([{}]))
+    code, _, err = run("info", "x.npz")
+    assert code == 2
+    assert "could run code" in err
+
+
+def test_an_edge_list_larger_than_memory(run, monkeypatch):
+    files.write(generate.chain(10_000), "x.csv")
+    monkeypatch.setattr(content._memory, "available", lambda: 2**18)
+    code, _, err = run("info", "x.csv")
+    assert code == 2
+    assert (
+        "it has about 9,999 edges, and reading it would take about 976.5 KiB of memory, but 256.0 KiB are free" in err
+    )
+
+
+def test_a_full_disk(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(files._FORMATS, "csv", files._FORMATS["csv"]._replace(write=full))
+    code, _, err = run("graph", "er:10:0.5", "--out", "y.csv")
+    assert (code, err) == (1, "fourward: No space left on device\n")
+    assert not list(tmp_path.iterdir())
+
+
+def full(loaded, file):
+    file.write(b"source")
+    raise OSError(28, "No space left on device")
+
+
+def test_info_for_people_and_programs(run):
+    code, out, _ = run("info", "c-elegans", "--batch", "512")
+    assert code == 0
+    for words in ("302", "2,542", "59 layers", "5.12 nodes a layer", "engine cpu", "a batch of 512", "training"):
+        assert words in out
+    code, out, _ = run("info", "er:40:0.2:0", "--json")
+    found = json.loads(out)
+    assert found["nodes"] == 40
+    assert found["engine"] == "cpu"
+    assert found["removed"] == 0
+
+
+def test_info_of_a_saved_network(run):
+    net = FourWard(generate.erdos_renyi(30, 0.2, seed=0), "tanh", seed=0, bias=False)
+    save(net, "net.safetensors")
+    found = json.loads(run("info", "net.safetensors", "--json")[1])
+    assert found["cost"]["parameters"] == net.dag.num_edges
+
+
+def test_export_and_import_there_and_back(run):
+    net = FourWard(generate.erdos_renyi(20, 0.2, seed=0), "tanh", seed=0)
+    save(net, "net.safetensors")
+    x = torch.randn(3, net.dag.num_inputs, generator=torch.Generator().manual_seed(0))
+    for ending in ("graphml", "gexf", "json", "npz", "safetensors"):
+        assert run("export", "net.safetensors", "--out", f"out.{ending}")[0] == 0
+        assert run("import", f"out.{ending}", "--out", "again.safetensors")[0] == 0
+        assert torch.equal(load("again.safetensors")(x), net(x))
+    code, out, _ = run("export", "net.safetensors", "--out", "net.onnx")
+    assert code == 0
+    assert "in onnxruntime its outputs differ by" in out
+    told = json.loads(run("export", "net.safetensors", "--out", "net.onnx", "--json")[1])
+    assert told["largest_difference"] < 1e-5
+    code, _, err = run("export", "net.safetensors", "--out", "net.h5")
+    assert code == 2
+    assert "Known are .onnx" in err
+
+
+def test_export_of_a_checkpoint(run):
+    code, *_ = run("train", "er:30:0.15:0", "--data", "wine", "--epochs", "2", "--out", "run")
+    assert code == 0
+    told = json.loads(run("export", "run", "--out", "net.onnx", "--json")[1])
+    assert (told["inputs"], told["outputs"]) == (13, 3)
+    assert told["largest_difference"] < 1e-4
+    assert told["difference_to_model"] < 1e-3
+    told = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
+    assert told["difference_to_model"] < 1e-5
+    assert "differ from the model's by" in run("export", "run", "--out", "net.py")[1]
+    told = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
+    assert told["inputs"] == load("run/best.safetensors").dag.num_inputs
+
+
+def test_import_of_weighted_edges(run, tmp_path):
+    (tmp_path / "x.csv").write_text("a,b,2\nb,c,3\n")
+    code, _, err = run("import", "x.csv", "--out", "x.safetensors")
+    assert code == 2
+    assert "--activation" in err
+    code, out, _ = run("import", "x.csv", "--activation", "relu", "--out", "x.safetensors", "--json")
+    assert json.loads(out) == {"out": "x.safetensors", "nodes": 3, "edges": 2, "inputs": 1, "outputs": 1}
+    assert load("x.safetensors")(torch.tensor([1.0])).item() == 6
+
+
+def test_import_of_tensorneat(run, tmp_path):
+    nodes = [{"idx": k, "bias": 0.5, "agg": "sum", "act": "tanh"} for k in range(3)]
+    conns = [{"in": k, "out": 2, "weight": 1.0} for k in range(2)]
+    (tmp_path / "t.json").write_text(json.dumps({"nodes": nodes, "conns": conns}))
+    code, _, err = run("import", "t.json", "--from", "tensorneat", "--out", "t.safetensors")
+    assert code == 2
+    assert "--inputs and --outputs" in err
+    words = ["--from", "tensorneat", "--inputs", 2, "--outputs", 1, "--output-transform", "sigmoid"]
+    assert run("import", "t.json", *words, "--out", "t.safetensors")[0] == 0
+    got = load("t.safetensors")(torch.tensor([1.0, 2.0]))
+    assert got.item() == pytest.approx(1 / (1 + np.exp(-3.5)))
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--inputs", 2], "--inputs"),
+        (["--outputs", 2], "--outputs"),
+        (["--output-transform", "tanh"], "--output-transform"),
+        (["--from", "neat", "--activation", "relu"], "--activation"),
+        (["--from", "neat", "--inputs", 2], "--inputs"),
+    ],
+)
+def test_import_refuses_options_of_another_kind(run, tmp_path, words, option):
+    (tmp_path / "x.csv").write_text("a,b,2\n")
+    code, _, err = run("import", "x.csv", *words, "--out", "x.safetensors")
+    assert code == 2
+    assert f"{option} is an option of --from" in " ".join(err.split())
+
+
+def test_import_of_a_pickled_genome(run, tmp_path):
+    (tmp_path / "winner.pkl").write_bytes(b"\x80\x04}.")
+    code, _, err = run("import", "winner.pkl", "--from", "neat", "--out", "w.safetensors")
+    assert code == 2
+    assert "is a pickle" in err
+
+
+def test_an_mlp_of_torch_through_the_command_line(run, tmp_path):
+    mlp = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    save(from_mlp(mlp), "mlp.safetensors")
+    assert run("export", "mlp.safetensors", "--out", "mlp.py")[0] == 0
+    names = {}
+    exec((tmp_path / "mlp.py").read_text(), names)
+    assert names["network"]([1, 2, 3]) == pytest.approx(mlp(torch.tensor([1.0, 2, 3])).tolist(), abs=1e-6)
+
+
+def test_bench(run):
+    words = ["bench", "er:30:0.2:0", "--batch", 4, "--batches", 2]
+    code, out, _ = run(*words)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["fourward", "4ward", "mlp"]
+    found = json.loads(run(*words, "--json")[1])
+    assert [place["name"] for place in found["methods"]] == ["fourward", "4ward", "mlp"]
+    assert all(place["forward"] > 0 and place["step"] > 0 for place in found["methods"])

@@ -1,0 +1,39 @@
+"""A model as one network: from the table's own numbers to logits or targets."""
+
+import numpy as np
+import pytest
+import torch
+
+from fourward import FourWard, generate
+from fourward.train.model import Model, Scaling
+from fourward.train.whole import difference, whole
+
+
+def model_for(task, direct):
+    rng = np.random.default_rng(0)
+    classes = ["x", "y", "z"] if task == "classification" else None
+    dag = generate.layered_mlp([4, 5, 3]) if direct else generate.erdos_renyi(20, 0.2, seed=0)
+    net = FourWard(dag, "tanh", seed=0, dtype=torch.float64)
+    scale_x = Scaling(rng.normal(size=4), rng.uniform(0.5, 2, 4))
+    targets = ["t"] if classes else ["u", "v", "w"]
+    scale_y = None if classes else Scaling(rng.normal(size=3), rng.uniform(0.5, 2, 3))
+    return Model(net, list("abcd"), targets, classes, scale_x, scale_y, direct=direct, seed=1)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_model_in_one_piece(task, direct):
+    model = model_for(task, direct)
+    x = np.random.default_rng(1).normal(size=(7, 4)) * 3
+    out = whole(model)(torch.from_numpy(x)).detach()
+    got = out.softmax(-1) if task == "classification" else out
+    np.testing.assert_allclose(got.numpy(), model.predict(x), rtol=1e-9, atol=1e-12)
+    assert whole(model).dag.num_inputs == 4
+
+
+def test_features_far_from_0_need_double_precision():
+    net = FourWard(generate.erdos_renyi(20, 0.2, seed=0), "tanh", seed=0)
+    scale = Scaling(np.array([1e6, 0.0]), np.array([1.0, 1.0]))
+    model = Model(net, ["a", "b"], ["t"], None, scale, Scaling(np.array([3.0]), np.array([2.0])), seed=1)
+    assert difference(whole(model), model) > 1e-3
+    assert difference(whole(model, torch.float64), model) < 1e-5
