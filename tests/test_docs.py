@@ -53,7 +53,6 @@ def named(pages: list[Path]) -> dict:
 
 
 with_python = named([page for page in DOCS if any(block.mark == "" for block in blocks(page, "python"))])
-with_commands = named([page for page in PAGES if blocks(page, "sh")])
 scripts = [block for page in PAGES for block in blocks(page, "python") if block.mark == ".torchrun"]
 
 
@@ -111,9 +110,19 @@ def test_marks_are_known():
 def commands(text: str) -> list[list[str]]:
     """The words after `fourward`, of every line that calls it."""
     lines = text.replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines if line]
-    starts = [[k for k, word in enumerate(line) if word in ("fourward", "fourward.cli.app")] for line in words]
-    return [line[start[0] + 1 :] for line, start in zip(words, starts, strict=True) if start]
+    words = [shlex.split(line, comments=True) for line in lines if re.search(r"(^| )fourward(\.cli\.app)? [a-z]", line)]
+    starts = [next(k for k, word in enumerate(line) if word in ("fourward", "fourward.cli.app")) for line in words]
+    return [line[start + 1 :] for line, start in zip(words, starts, strict=True)]
+
+
+def written_commands(page: Path) -> list[list[str]]:
+    """Of a page: in its blocks, fenced or indented, and within its lines."""
+    text = page.read_text()
+    fenced = "\n".join(block.code for block in blocks(page, "sh", ""))
+    rest = FENCE.sub("", text)
+    indented = "\n".join(re.findall(r"^ {4}(.*)$", rest, re.MULTILINE))
+    spans = [" ".join(span.split()) for span in re.findall(r"`(fourward [^`]+)`", rest)]
+    return [words for part in (fenced, indented, *spans) for words in commands(part)]
 
 
 @cache
@@ -131,11 +140,10 @@ def check_words(words: list[str]) -> None:
             assert re.search(rf"{word}\b(?!-)", text), f"fourward {' '.join(words[:depth])} has no option {word}"
 
 
-@pytest.mark.parametrize("page", **with_commands)
+@pytest.mark.parametrize("page", **named([page for page in PAGES if written_commands(page)]))
 def test_commands_and_options_exist(page):
-    for block in blocks(page, "sh"):
-        for words in commands(block.code):
-            check_words(words)
+    for words in written_commands(page):
+        check_words(words)
 
 
 def test_a_wrong_command_is_found():

@@ -44,6 +44,7 @@ def test_links_of_the_repository_hold_on_the_site():
 
     assert shown("[t](../benchmarks/results/gpu.md)", "gpu.md") == "[t](results/gpu.md)"
     assert shown("[t](../../benchmarks/results/cpu.png)", "howto/a.md") == "[t](../results/cpu.png)"
+    assert shown("[r](../results/gpu/report.html)", "reproduction.md") == "[r](reports/gpu/report.html)"
     assert shown("[e](docs/extend/engine.md)", "contributing.md") == "[e](extend/engine.md)"
     assert shown("[e](docs/extend/engine.md)", "index.md") == "[e](docs/extend/engine.md)"
 

@@ -20,6 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "benchmarks/results"
+REPORTS = "results"  #: of the study, each in a folder of its machine
 MIRRORED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 #: Elements whose address a browser fetches by itself, and the attribute that holds it.
 FETCHED = dict.fromkeys(("img", "script", "iframe", "source", "video", "audio", "embed"), "src") | {"link": "href"}
@@ -29,6 +30,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add results, files of the root, notebooks as pages, and the page of a network."""
     for path in sorted((ROOT / RESULTS).iterdir()):
         _add(files, config, f"results/{path.name}", path.read_bytes())
+    for path in sorted((ROOT / REPORTS).glob("*/report.html")):
+        _add(files, config, f"reports/{path.parent.name}/report.html", path.read_bytes())
     for name, uri in MIRRORED.items():
         _add(files, config, uri, (ROOT / name).read_bytes())
     for path in sorted(Path(config.docs_dir).glob("notebooks/*.ipynb")):
@@ -58,7 +61,8 @@ def _worm() -> str:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links of the repository hold on the site; a comment `table FILE KEY` becomes a table of the results."""
     up = "../" * page.file.src_uri.count("/")
-    text = re.sub(rf"\]\((?:\.\./)*{RESULTS}/", f"]({up}results/", markdown)
+    text = re.sub(rf"\]\((?:\.\./)+{REPORTS}/", f"]({up}reports/", markdown)
+    text = re.sub(rf"\]\((?:\.\./)+{RESULTS}/", f"]({up}results/", text)
     text = re.sub(
         r'^<!-- table (\S+) (\d+|".+") -->$', lambda m: table(m[1], m[2].strip('"')), text, flags=re.MULTILINE
     )
