@@ -71,7 +71,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def table(name: str, key: str) -> str:
     """A table of a results file: by its number, from 1, or by words of its first line."""
-    found = re.findall(r"(?:^\|.*\n)+", (ROOT / RESULTS / name).read_text(encoding="utf-8"), re.MULTILINE)
+    found: list[str] = re.findall(r"(?:^\|.*\n)+", (ROOT / RESULTS / name).read_text(encoding="utf-8"), re.MULTILINE)
     if key.isdigit():
         return found[int(key) - 1]
     return next(one for one in found if key in one.partition("\n")[0])
