@@ -62,3 +62,13 @@ def test_gains_are_those_of_the_results():
     said = " ".join(README.read_text().split())
     assert "44 times as fast as the paper's method (geometric mean of 75 cells; 22 times where caches are cold)" in said
     assert "takes 0.80 of the MLP's time; on an H200 147 times, and 0.69." in said
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)\s]+)\)", README.read_text())
+    inside = [link for link in links if not link.startswith("https://")]
+    assert len(inside) > 8
+    for link in inside:
+        path, _, anchor = link.partition("#")
+        assert (ROOT / path).is_file(), link
+        assert anchor.replace("-", " ") in (ROOT / path).read_text(errors="ignore").lower()
