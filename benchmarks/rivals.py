@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
+from fourward.study import bench
 
 
 def mlp(num_weights: int, device: str = "cpu") -> tuple[nn.Module, int]:
     """An MLP of four equal layers with as many weights, and its width."""
-    width = max(1, round((num_weights / 4) ** 0.5))
-    layers: list[nn.Module] = []
-    for _ in range(4):
-        layers += [nn.Linear(width, width, device=device), nn.ReLU()]
-    return nn.Sequential(*layers[:-1]), width
+    made = bench.mlp(num_weights, device)
+    return made, len(next(made.parameters()))
 
 
 def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
