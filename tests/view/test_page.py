@@ -310,6 +310,13 @@ def test_a_large_graph_is_moved_as_an_image_and_drawn_anew(show):
     tab.get_by_label("Zoom in").click()
     tab.wait_for_function("() => fourward.painter.drawn.k > 1.4 && fourward.painter.stage.style.transform === ''")
     assert ink(tab, "edges") > 5000
+    before = ink(tab, "edges")
+    tab.get_by_label("Hide weak edges").fill("90")
+    for _ in range(50):
+        tab.wait_for_timeout(100)  # it is drawn when the slider rests
+        if ink(tab, "edges") < 0.8 * before:
+            break
+    assert 0 < ink(tab, "edges") < 0.8 * before
 
 
 def test_labels_are_text_and_never_markup(show):
