@@ -210,9 +210,9 @@ def _margin(layering: Layering, wide: float, names: bool) -> float:
     """How many layers' room to leave beside the first and the last one: as much as names need there."""
     last = layering.height - 1
     outer = np.flatnonzero(np.isin(layering.level, (0, last)))
-    letters = max(len(str(layering.dag.labels[v])) for v in outer.tolist()) if names else 0
-    needed = LETTER * LARGE * np.clip(letters, 3, OUTER) + 16  # points
-    return float(min(needed * last / (wide - 2 * needed), MARGIN)) if last and wide > 4 * needed else MARGIN
+    letters = max(3, *(len(str(layering.dag.labels[v])) for v in outer.tolist())) if names else 0
+    needed = LETTER * LARGE * min(letters, OUTER) + 16  # points
+    return min(needed * last / (wide - 2 * needed), MARGIN) if last and wide > 4 * needed else MARGIN
 
 
 def _write_names(
