@@ -38,7 +38,7 @@ def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch:
     spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
     if walk < spread:
         return Way("lists", WIDTH[LISTS], 8, 4, 8)
-    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 and edges * batch > 1.5e8 else (32, 4, 4)))
+    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 and edges * batch > 5e7 else (32, 4, 4)))
 
 
 def way_of(shape: Shape, batch: int) -> Way:
