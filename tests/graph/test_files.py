@@ -164,6 +164,14 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
         ('" a",b\n', [" a", "b"], None),
         ("root,1\n1,2\n2,3\n", ["root", "1", "2", "3"], None),
         ("na,nb\n1,2\n", [1, 2], None),
+        ("from_id,to_id,2019\n1,2,3\n", [1, 2], [3]),
+        ("bodyId_pre,bodyId_post\na,b\n", ["a", "b"], None),
+        ("Source,Target,Type,Id,Label,Weight\na,b,Directed,0,,2\n", ["a", "b"], [2]),
+        (",source,target,count\n0,10,11,5\n1,11,12,6\n", [10, 11, 12], [5, 6]),
+        ("id,pre_root_id,post_root_id\n1,a,b\n", ["a", "b"], None),
+        ("weight,from,to\n.5,a,b\n", ["a", "b"], [0.5]),
+        ("u_1,v_1\nv_1,w\n", ["u_1", "v_1", "w"], None),
+        ("pre A,post A\npost A,b\n", ["pre A", "post A", "b"], None),
     ],
 )
 def test_edge_lists_as_they_come(text, labels, weight, tmp_path):
@@ -184,6 +192,10 @@ def test_edge_lists_as_they_come(text, labels, weight, tmp_path):
 )
 def test_endings_and_delimiters(name, text, pairs, tmp_path):
     assert files.read_dag(put(tmp_path, name, text)).dag == Dag.from_edges(pairs)
+
+
+def test_names_say_which_end_is_which(tmp_path):
+    assert files.read_dag(put(tmp_path, "x.csv", "post,pre\na,b\n")).dag == Dag.from_edges([("b", "a")])
 
 
 def test_columns_of_a_table_with_more(tmp_path):
@@ -221,6 +233,7 @@ def test_columns_of_a_table_with_more(tmp_path):
         ("\n\n", "no edges"),
         ("# only this\n", "no edges"),
         ("source,target\n", "no edges below"),
+        (",here,there\n0,1,2\n", r"line 1: the first column has no name"),
         ("alone\n", r"line 1: an edge has a source and a target"),
         ("a,b\rb,c\r", "carriage return"),
         ("a,b\nb,é\n".encode("latin-1"), "no UTF-8"),
