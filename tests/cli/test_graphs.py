@@ -165,7 +165,7 @@ def test_an_edge_list_larger_than_memory(run, monkeypatch):
 def test_a_full_disk(run, tmp_path, monkeypatch):
     monkeypatch.setitem(files._FORMATS, "csv", files._FORMATS["csv"]._replace(write=full))
     code, _, err = run("graph", "er:10:0.5", "--out", "y.csv")
-    assert (code, err) == (1, "fourward: No space left on device\n")
+    assert (code, err) == (1, "fourward: y.csv: No space left on device\n")
     assert not list(tmp_path.iterdir())
 
 
