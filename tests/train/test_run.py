@@ -278,6 +278,8 @@ def put(place, key, value):
         lambda tensors, said: tensors.pop("optimiser.0.exp_avg"),
         lambda tensors, said: tensors.pop("optimiser.0.step"),
         lambda tensors, said: put(tensors, "network.weight", tensors["network.weight"].to(torch.float8_e4m3fn)),
+        lambda tensors, said: put(tensors, "scale.x", torch.zeros_like(tensors["scale.x"])),
+        lambda tensors, said: put(tensors, "scale.x", tensors["scale.x"] * torch.nan),
         lambda tensors, said: put(said["model"], "targets", []),
         lambda tensors, said: put(said["state"]["optimiser"][0], "params", [0]),
         lambda tensors, said: put(said["state"]["optimiser"][0], "lr", "fast"),

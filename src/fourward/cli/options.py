@@ -47,7 +47,8 @@ FormatOption = Annotated[str | None, typer.Option("--format", help="Of a file wh
 HeaderOption = Annotated[
     bool | None,
     typer.Option(
-        "--header/--no-header", help="Whether an edge list has a header; default: whether its first line looks like one."
+        "--header/--no-header",
+        help="Whether an edge list has a header; default: whether its first line looks like one.",
     ),
 ]
 ColumnsOption = Annotated[

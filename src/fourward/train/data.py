@@ -195,6 +195,7 @@ def _from_table(
     table.check_columns(frame, [target, *drop], source)
     if features is None:
         features = [name for name in frame.columns if name != target and name not in drop]
+        table.check_named(features, source)
     if not features:
         raise DataError(f"{source} has no columns beside the target {target!r}: there is nothing to learn from.")
     x = table.numbers(frame, features, source)
