@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,8 +74,10 @@ def test_a_folder_has_it_all(tmp_path):
     assert any((tmp_path / "run" / "tensorboard").iterdir())
     with pytest.raises(OptionError, match="already holds a run"):
         run.start(dag(), setup, tmp_path / "run")
+    (tmp_path / "run" / "history.csv").unlink()
     again = run.resume(tmp_path / "run")
     assert again.measures == result.measures, "nothing was left to learn"
+    assert written(tmp_path / "run") == curves(result.history)
 
 
 @pytest.mark.parametrize(("calls", "schedule"), [(2, "one-cycle"), (5, "constant"), (8, "cosine"), (11, "one-cycle")])
@@ -239,6 +242,30 @@ def test_only_the_same_run_goes_on(paused, tmp_path):
     fw.save(fw.FourWard(dag()), tmp_path / "last.safetensors")
     with pytest.raises(FileError, match="holds a network alone"):
         run.resume(tmp_path)
+
+
+def test_a_run_goes_on_from_another_folder(paused, tmp_path, monkeypatch):
+    monkeypatch.chdir(paused)
+    with pytest.raises(run.Interrupted):
+        run.start(dag(), Setup("t.csv", "way", options=Options(epochs=2)), tmp_path / "run", watchers=[Asks(1)])
+    monkeypatch.chdir(tmp_path)
+    assert run.resume("run").measures == judge("run")
+    moved = (paused / "t.csv").rename(paused / "moved.csv")
+    try:
+        for again in (run.resume, judge):
+            with pytest.raises(DataError, match=r"t\.csv, which was learned from. Say where it is now: --data"):
+                again("run")
+    finally:
+        moved.rename(paused / "t.csv")
+
+
+def test_a_run_remembers_where_its_data_went(paused, tmp_path, monkeypatch):
+    (tmp_path / "moved.csv").write_bytes((paused / "t.csv").read_bytes())
+    shutil.copytree(paused / "run", tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    run.resume("run", data="moved.csv")
+    _, said, _ = checkpoint.load("run/last.safetensors")
+    assert said["setup"]["data"] == str(tmp_path / "moved.csv")
 
 
 def test_a_full_disk_leaves_the_old_checkpoints(paused, tmp_path):

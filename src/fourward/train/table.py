@@ -78,7 +78,7 @@ def check_named(names: Sequence[str], path: str | Path) -> None:
     unnamed = [name for name in names if re.fullmatch(r"Unnamed: \d+", name)]  # pandas' word for them
     if unnamed:
         raise DataError(
-            f"{path}: column {int(unnamed[0].split()[1]) + 1} has no name. If it counts the rows, or is empty, leave it "
+            f"{path}: column {int(unnamed[0].split()[1]) + 1} has no name. If it counts the rows or is empty, leave it "
             f"out (--drop {unnamed[0]!r}); else give it a name."
         )
 
