@@ -27,7 +27,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from fourward._files import replacing
-from fourward.errors import DataError, FileError, FourwardError, OptionError
+from fourward.errors import DataError, FileError, FourwardError, OptionError, TrainingError
 from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
 from fourward.nn.saved import damage_of
@@ -224,6 +224,11 @@ def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> N
         if keeper.saved:
             raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
         raise
+    except OSError as error:
+        if not keeper.saved:
+            raise
+        file = f"{error.filename}: " if error.filename is not None else ""
+        raise TrainingError(f"{file}{error.strerror or error}. What was saved before is whole. {go_on}") from error
     if loop.global_rank == 0:
         keeper.keep(loop)
 
