@@ -265,6 +265,44 @@ def test_import_refuses_options_of_another_kind(run, tmp_path, words, option):
     assert f"{option} is an option of --from" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["import", "net.safetensors", "--activation", "relu", "--out", "x.safetensors"],
+        ["import", "net.safetensors", "--format", "csv", "--out", "x.safetensors"],
+        ["info", "net.safetensors", "--activation", "relu"],
+        ["info", "net.safetensors", "--remove-feedback"],
+        ["train", "net.safetensors", "--inputs", "a", "--data", "wine"],
+    ],
+)
+def test_options_of_a_graph_are_refused_with_a_network(run, tmp_path, words):
+    save(FourWard(generate.chain(3)), "net.safetensors")
+    code, _, err = run(*words)
+    assert code == 2
+    assert "net.safetensors is a network" in " ".join(err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info"],
+        ["draw", "--out", "x.svg"],
+        ["view", "--no-open"],
+        ["bench", "--batches", 2, "--methods", "fourward"],
+        ["train", "--data", "wine", "--epochs", 1, "--device", "cpu"],
+    ],
+)
+def test_every_command_reads_a_graph_as_it_comes(run, tmp_path, words):
+    (tmp_path / "g.dat").write_text("1,a,b,x\n2,b,c,x\n3,c,b,x\n4,a,b,x\n")
+    name, *rest = words
+    reading = ["--format", "csv", "--columns", "2,3", "--no-header", "--remove-feedback", "--merge"]
+    code, _, err = run(name, "g.dat", *rest, *reading)
+    assert code == 0, err
+    assert "1 feedback edges were removed: c -> b" in err
+    assert "1 edges were added" in err
+
+
 def test_import_of_a_pickled_genome(run, tmp_path):
     (tmp_path / "winner.pkl").write_bytes(b"\x80\x04}.")
     code, _, err = run("import", "winner.pkl", "--from", "neat", "--out", "w.safetensors")

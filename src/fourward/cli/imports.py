@@ -87,6 +87,10 @@ def _read(
     if file.suffix == ".safetensors":
         from fourward.nn.saved import load
 
+        if activation is not None or format is not None:
+            raise OptionError(
+                f"--activation and --format are for graph files, but {file} is a network. Leave them away."
+            )
         return load(file)
     return exchange.read_network(file, activation=activation, format=format)
 
