@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import fourward as fw
@@ -132,6 +133,17 @@ def test_measures_are_finite_or_none():
         model.leave.bias.fill_(torch.inf)
     said = measure(model, np.zeros((3, 1)), np.arange(3.0)[:, None])
     assert {name: said[name] for name in ("loss", "r2", "mae", "rmse")} == dict.fromkeys(("loss", "r2", "mae", "rmse"))
+
+
+def test_what_a_checkpoint_says_is_json_for_all_readers(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).normal(size=(40, 2)), y=np.full(40, 2.5))
+    setup = Setup(str(tmp_path / "t.npz"), task="regression", options=Options(epochs=3))
+    with pytest.raises(run.Interrupted):
+        run.start(dag(), setup, tmp_path / "run", watchers=[Asks(2)])
+    with safe_open(tmp_path / "run" / "last.safetensors", "pt") as file:
+        said = json.loads(file.metadata()["fourward"], parse_constant=pytest.fail)
+    assert said["state"]["history"]["held_score"] == [None, None]
+    assert np.isnan(run.resume(tmp_path / "run").history.held_score).all()
 
 
 def test_the_best_model_is_remembered(tmp_path):
