@@ -157,9 +157,7 @@ def test_an_edge_list_larger_than_memory(run, monkeypatch):
     monkeypatch.setattr(content._memory, "available", lambda: 2**18)
     code, _, err = run("info", "x.csv")
     assert code == 2
-    assert (
-        "it has about 9,999 edges, and reading it would take about 976.5 KiB of memory, but 256.0 KiB are free" in err
-    )
+    assert "it has about 9,999 edges, which would take about 976.5 KiB of memory, but 256.0 KiB are free" in err
 
 
 def test_a_full_disk(run, tmp_path, monkeypatch):

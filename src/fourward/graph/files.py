@@ -54,7 +54,7 @@ def format_of(path: str | Path, format: str | None = None) -> str:
     if not endings or endings[-1] not in ENDINGS:
         raise FileError(
             f"{path}: its ending doesn't say which format it has. Known are {', '.join(ENDINGS)}; format=, on the "
-            f"command line --format, names one of {', '.join(_FORMATS)}."
+            f"command line --format, or --to for a file to write, names one of {', '.join(_FORMATS)}."
         )
     return ENDINGS[endings[-1]]
 
