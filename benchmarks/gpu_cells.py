@@ -80,12 +80,14 @@ class Field:
     def forward(self, x: Tensor, x_mlp: Tensor) -> Outcome:
         """As called, and under a CUDA graph."""
         calls: dict[str, Any] = {name: partial(model, x) for name, model in self.methods.items()}
-        calls |= rivals.triangular_solves(self.dag, len(x), self.settings.device) | {"mlp": partial(self.mlp, x_mlp)}
+        solves = rivals.triangular_solves(self.dag, len(x), self.settings.device)
+        calls |= solves | {"mlp": partial(self.mlp, x_mlp)}
         makers = {name: as_is(call) for name, call in calls.items()}
         if "deepstruct" not in makers:
             makers["deepstruct"] = partial(_cut_off, f"{self.pairs:,} pairs of layers, {MOST_PAIRS:,} at most")
         if self.settings.graphs:
-            makers |= {f"{name} graph": partial(captured, calls[name]) for name in ("fourward", "masked", "mlp")}
+            replayed = "fourward", "masked", "mlp", *solves
+            makers |= {f"{name} graph": partial(captured, calls[name]) for name in replayed}
         want = self.masked(x).clone()
         return self.settings.contest(makers, dict.fromkeys(SAME, want))
 

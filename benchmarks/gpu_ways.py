@@ -51,11 +51,11 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
 
 def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) -> Call:
     """A network that is walked in this way, captured."""
-    from fourward.engine.gpu import engine, launch, program  # Triton is there only where a card is
+    from fourward.engine.gpu import engine, launch, program, ways  # Triton is there only where a card is
 
-    chosen = launch.Way(*way)
-    launch._recipe.cache_clear()
-    launch.way_of = lambda *_: chosen
+    chosen = ways.Way(*way)
+    launch.forget()
+    vars(ways)["way_of"] = lambda *_: chosen
     vars(engine)["kind_of"] = lambda plan: program.PANELS if kind == "panels" else program.LISTS
     net = FourWard(dag, seed=0, device="cuda")
     x = torch.randn(batch, dag.num_inputs, device="cuda")

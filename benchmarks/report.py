@@ -148,13 +148,17 @@ def grid_name(cell: dict[str, Any]) -> str:
     return f"N={cell['n']}, p={cell['p']}, B={cell['batch']}"
 
 
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:,.0f}"
+
+
 def _table(cells: Cells, kind: str, name: Callable[[dict[str, Any]], str]) -> list[str]:
     columns = [rival for rival in NAMES if any(rival in cell[kind] for cell in cells)]
     against = next(name for name in ("masked" if kind == "forward" else "mlp", "solve, by columns") if name in columns)
     note = "gain over the paper's method" if against == "masked" else "our time over theirs"
     lines = [f"| | height | {' | '.join(NAMES[c] for c in columns)} | {note} |", "|---" * (len(columns) + 3) + "|"]
     for cell in cells:
-        times = [f"{1e3 * cell[kind][c]:.3g}" if c in cell[kind] else "" for c in columns]
+        times = [_milliseconds(cell[kind][c]) if c in cell[kind] else "" for c in columns]
         ours, other = cell[kind]["fourward"], cell[kind][against]
         ratio = f"{other / ours:.1f}x" if against == "masked" else f"{ours / other:.2f}"
         lines.append(f"| {name(cell)} | {cell['height']} | {' | '.join(times)} | {ratio} |")
@@ -176,8 +180,8 @@ def _large(cells: Cells) -> list[str]:
     lines = [f"| {' | '.join(columns)} | ps/edge/sample |"]
     lines.append("|---" * 10 + "|")
     for c in cells:
-        forward = [f"{1e3 * c['forward'][name]:.3g}" for name in ("fourward", "csr", "mlp")]
-        train = [f"{1e3 * c['train'][name]:.3g}" for name in ("fourward", "mlp")]
+        forward = [_milliseconds(c["forward"][name]) for name in ("fourward", "csr", "mlp")]
+        train = [_milliseconds(c["train"][name]) for name in ("fourward", "mlp")]
         each = 1e12 * c["train"]["fourward"] / c["edges"] / c["batch"]
         name = f"{c['graph'].upper()}, mean degree {c['degree']}"
         lines.append(

@@ -35,6 +35,15 @@ def test_draw_writes_a_picture(here, capsys):
     assert (here[0] / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_draw_says_which_letters_it_lacks(here, capsys):
+    (here[0] / "names.csv").write_text("source,target\n日本,b\n", encoding="utf-8")
+    assert app.main(["draw", "names.csv"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "picture.png\n"
+    assert told.err.startswith("fourward: the font of the picture has no 日 本: ")
+    assert told.err.count("\n") == 1
+
+
 def test_view_writes_a_page_and_opens_it(here, capsys):
     folder, opened = here
     assert app.main(["view", "chain:4"]) == 0

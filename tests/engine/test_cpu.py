@@ -281,7 +281,7 @@ def test_opcheck(dtype, activation):
     )
     out, kept = torch.ops.fourward.cpu_forward(*arguments)
     _, weight, _, program, shape, key, p, everything = arguments
-    backward = (torch.ones_like(out), weight.detach(), program, shape, [kept.detach()], key, p, everything)
+    backward = (torch.ones_like(out), weight.detach(), program, shape, kept.detach(), key, p, everything)
     for x_wanted in (True, False):
         torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, x_wanted, True))
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from benchmarks.cases import case
 from fourward import Dag, FourWard, generate
-from fourward.engine.gpu import engine, launch, program
-from fourward.engine.gpu.launch import Way
+from fourward.engine.gpu import by_panels, engine, launch, program, ways
+from fourward.engine.gpu.ways import Way
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from fourward.plan.activations import ACTIVATIONS
@@ -41,19 +41,19 @@ WAYS = {
 def force(name, monkeypatch):
     kind, way = WAYS[name]
     monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
-    monkeypatch.setattr(launch, "way_of", lambda *_: way)
-    for module in (program, launch):
+    monkeypatch.setattr(ways, "way_of", lambda *_: way)
+    for module in (program, ways):
         monkeypatch.setattr(module, "STRETCH", 1)
     if name == "stretches of many slices":
-        monkeypatch.setattr(launch, "spread_of", lambda *_: launch.Spread(2, 1, 4, 2, 4))
-    launch._recipe.cache_clear()
+        monkeypatch.setattr(ways, "spread_of", lambda *_: ways.Spread(2, 1, 4, 2, 4))
+    launch.forget()
 
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     force(request.param, monkeypatch)
     yield request.param
-    launch._recipe.cache_clear()
+    launch.forget()
 
 
 def mixed(dag):
@@ -276,7 +276,7 @@ def test_biases_of_another_type_are_refused():
 
 def test_tickets_leave_nothing_behind(monkeypatch):
     counts = torch.zeros(4, dtype=torch.int32, device=DEVICE)
-    monkeypatch.setattr(launch, "counters", lambda device: counts)
+    monkeypatch.setattr(by_panels, "counters", lambda device: counts)
     dag = generate.erdos_renyi(60, 0.3, seed=1)
     net = make(dag, seed=0)
     for batch in (1, 20, 33):
@@ -356,13 +356,14 @@ def test_captured_by_the_user(name, monkeypatch):
             out.fill_(torch.nan)
             graph.replay()
             assert torch.equal(out, want)
-    launch._recipe.cache_clear()
+    launch.forget()
 
 
 @needs_card
-def test_levels_are_replayed_with_other_tensors(monkeypatch):
+@pytest.mark.parametrize("name", ["stretches", "levels"])
+def test_graphs_are_replayed_with_other_tensors(name, monkeypatch):
     """The third call and all after it replay a graph that was captured with other addresses."""
-    force("levels", monkeypatch)
+    force(name, monkeypatch)
     dag = generate.erdos_renyi(200, 0.05, seed=0)
     net, exact = make(dag, seed=0, dtype=torch.float64), make(dag, seed=0, dtype=torch.float64, engine="torch")
     kept = []
@@ -374,7 +375,7 @@ def test_levels_are_replayed_with_other_tensors(monkeypatch):
         (got,) = torch.autograd.grad(out.square().sum(), net.weight, retain_graph=True)
         (want,) = torch.autograd.grad(exact(x).square().sum(), exact.weight)
         assert_near(got, want)
-    launch._recipe.cache_clear()
+    launch.forget()
 
 
 @needs_card

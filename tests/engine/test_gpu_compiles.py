@@ -11,7 +11,7 @@ import triton.language as tl
 
 from fourward import FourWard, generate
 from fourward.engine.gpu import launch
-from fourward.engine.gpu.call import Kernel
+from fourward.engine.gpu.call import Launch
 from tests.engine.test_gpu import force
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64"}
@@ -40,33 +40,33 @@ for module, kernel, pointers, numbers, constants, warps in json.load(sys.stdin):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the other tests compile them where there is a card")
 def test_kernels_compile_for_a_card(monkeypatch, tmp_path):
     seen = {}
-    run = Kernel.__call__
+    run = Launch.__call__
 
-    def record(self, grid, tensors, numbers, fixed, warps):
+    def record(self, *tensors):
         constants = [
             f"tl.{v.name.replace('fp', 'float').replace('bf', 'bfloat')}" if isinstance(v, tl.dtype) else v
-            for v in fixed
+            for v in self.fixed
         ]
-        function = self.function.fn
+        function = self.kernel.fn
         key = [
             function.__module__,
             function.__name__,
             [POINTERS[t.dtype] for t in tensors],
-            len(numbers),
+            len(self.numbers),
             constants,
-            warps,
+            self.warps,
         ]
         seen[function.__name__, key[2][1]] = key  # the last of its kind: compiling takes seconds
-        run(self, grid, tensors, numbers, fixed, warps)
+        run(self, *tensors)
 
-    monkeypatch.setattr(Kernel, "__call__", record)
+    monkeypatch.setattr(Launch, "__call__", record)
     for name in ("stretches", "lists", "levels"):
         force(name, monkeypatch)
         dag = generate.erdos_renyi(70, 0.2, seed=0)
         for dtype in (torch.float32, torch.bfloat16)[: 1 if name == "stretches" else 2]:
             net = FourWard(dag, engine="gpu", seed=0, dtype=dtype)
             net(torch.randn(3, dag.num_inputs, dtype=dtype, requires_grad=True)).sum().backward()
-    launch._recipe.cache_clear()
+    launch.forget()
     kernels = {key[1] for key in seen.values()}
     assert kernels == {
         *("panels_forward", "panels_backward", "panels_weights", "panels_products", "panels_products_back"),

@@ -50,6 +50,52 @@ def test_names_are_written_as_text(tmp_path):
     assert "Shown: every node and every edge, and the names of 4 of 4 nodes." in found
 
 
+def test_labels_that_no_font_has_and_no_svg_may_hold(tmp_path):
+    dag = Dag.from_edges([("\x00nul", "two\nlines"), ("two\nlines", "日本"), ("\ud800", "日本")])
+    fw.draw(dag, tmp_path / "odd.svg", title="\x1b[31m")
+    found = texts(tmp_path / "odd.svg")
+    assert {"�nul", "two lines", "日本", "�", "�[31m"} <= set(found)
+    with pytest.warns(UserWarning, match="has no .*日.*An SVG file, or the page, keeps them") as told:
+        fw.draw(dag, tmp_path / "odd.png")
+    assert len(told) == 1
+
+
+def test_a_long_title_has_lines():
+    lines = fw.draw(SMALL[1], title="a long title " * 40).get_suptitle().split("\n")
+    assert len(lines) == 3
+    assert max(map(len, lines)) < 130
+    assert lines[-1].endswith("…")
+
+
+def test_a_shallow_network_fills_its_picture():
+    for sizes in ([4, 8, 4], [2, 2]):
+        axes = fw.draw(FourWard(generate.layered_mlp(sizes), seed=0)).axes[0]
+        low, high = axes.get_xlim()
+        assert (high - low) < 1.15 * (len(sizes) - 1)
+        names = [text.get_text() for text in axes.texts]
+        assert len(names) == sum(sizes), "and has room for its names"
+
+
+def test_weak_edges_of_a_small_network_are_seen():
+    net = FourWard(SMALL[1], seed=0)
+    with torch.no_grad():
+        net.weight.zero_()
+    (lines,) = (one for one in fw.draw(net).axes[0].collections if one.get_array() is not None)
+    assert min(lines.get_linewidths()) > 0.6
+    assert lines.get_alpha() > 0.8
+
+
+def test_very_many_layers_are_counted_by_stretches():
+    picture = fw.draw(generate.chain(2500), kind="density")
+    widths = picture.axes[2]
+    assert widths.get_xlabel() == "layer (means of 3)"
+    heights = widths.patches[0].get_data().values
+    assert len(heights) == 834
+    np.testing.assert_array_equal(heights, 1)
+    ticks = fw.draw(generate.layered_mlp([3, 4, 2]), kind="density").axes[0].get_xticks()
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+
+
 def test_a_large_graph_becomes_a_density_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "MOST_EDGES", 50)
     dag = SMALL[2]

@@ -310,6 +310,13 @@ def test_a_large_graph_is_moved_as_an_image_and_drawn_anew(show):
     tab.get_by_label("Zoom in").click()
     tab.wait_for_function("() => fourward.painter.drawn.k > 1.4 && fourward.painter.stage.style.transform === ''")
     assert ink(tab, "edges") > 5000
+    before = ink(tab, "edges")
+    tab.get_by_label("Hide weak edges").fill("90")
+    for _ in range(50):
+        tab.wait_for_timeout(100)  # it is drawn when the slider rests
+        if ink(tab, "edges") < 0.8 * before:
+            break
+    assert 0 < ink(tab, "edges") < 0.8 * before
 
 
 def test_labels_are_text_and_never_markup(show):
@@ -361,6 +368,58 @@ def test_light_and_dark(show, net, scheme):
     while tab.locator("#theme").inner_text() != f"Theme: {other}":
         tab.locator("#theme").click()
     assert (brightness() > 600) == (other == "light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_neurons_that_the_pass_has_not_reached_are_seen(show, net, scheme):
+    tab = show(fw.view(net), color_scheme=scheme)
+    tab.get_by_label("One layer on").click()
+    shown = tab.evaluate("fourward.painter.colour")
+    outline, paper = (np.array([int(shown[name][k : k + 2], 16) for k in (1, 3, 5)]) for name in ("outline", "paper"))
+    assert np.abs(0.3 * (outline - paper)).min() > 40, "an outline that stands back still differs from the paper"
+
+
+def test_what_is_not_a_number_does_not_look_like_zero(show):
+    net = FourWard(generate.chain(3), activation="identity", seed=0)
+    with torch.no_grad():
+        net.weight[1] = float("nan")
+    tab = show(fw.view(net))
+    assert tab.locator("#legend").inner_text().count("not a number") == 1
+    assert tab.evaluate("[0, 1].map((e) => fourward.painter.bin(e) > 8)") == [False, True]
+    tab.get_by_label("Layer", exact=True).fill("2")
+    assert tab.locator("#legend").inner_text().count("not a number") == 2
+    mark = tab.evaluate("fourward.painter.colour.mark")
+    fills = tab.evaluate("[0, 1, 2].map((v) => fourward.painter.fill(v, fourward.state))")
+    assert [fill == mark for fill in fills] == [False, False, True]
+
+
+def test_names_of_inputs_and_outputs_stand_beside_them_and_long_ones_are_not_cut(show):
+    dag = Dag.from_edges([("eye", "brain"), ("a long name of an input", "brain"), ("brain", "leg"), ("brain", "arm")])
+    tab = show(fw.view(dag))
+    written = tab.evaluate(
+        """() => {
+        const found = {};
+        const pen = CanvasRenderingContext2D.prototype;
+        const write = pen.fillText;
+        pen.fillText = function (text, x) { found[text] = [x, this.measureText(text).width]; };
+        fourward.painter.paintNodes(fourward.state);
+        pen.fillText = write;
+        return found; }"""
+    )
+    x = dict(zip(dag.labels, array(tab, "fourward.painter.x"), strict=True))
+    assert written["eye"][0] < x["eye"] - 10
+    assert written["leg"][0] > x["leg"] + 10
+    assert written["brain"][0] == pytest.approx(x["brain"])
+    middle, width = written["a long name of an…"]
+    assert middle - width / 2 > 0
+
+
+def test_a_search_says_that_it_looks_among_what_is_shown(show):
+    tab = show(fw.view(generate.chain(4200)))
+    search = tab.get_by_label("Find a neuron")
+    for query, count in (("4199", 0), ("1499", 1)):
+        search.fill(query)
+        assert tab.locator("#found-words").inner_text() == f"{counted(count, 'neuron')} found among those shown"
 
 
 def test_a_narrow_window_needs_no_sideways_scrolling(show, net):

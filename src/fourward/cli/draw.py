@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -44,9 +45,15 @@ def draw(
 
     Example: `fourward draw c-elegans --out worm.svg`
     """
+    import warnings
+
     from fourward.cli.shown import open_shown
     from fourward.view.draw import draw as draw_picture
 
     shown = open_shown(graph, reading, title)
-    draw_picture(shown.thing, out, title=shown.title, weight=shown.weight, kind=kind.value)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        draw_picture(shown.thing, out, title=shown.title, weight=shown.weight, kind=kind.value)
+    for one in told:
+        print(f"fourward: {one.message}", file=sys.stderr)
     print(out)

@@ -31,18 +31,17 @@ class Bridge:
         name: Of the engine; the operators are fourward::NAME_forward and fourward::NAME_backward.
         module: Where the launches are, imported when they are first needed: `Shape`, `check_layout`, `forward`,
             `backward`, and `kept_like`, which says what a forward pass keeps.
-        kept: How many tensors a forward pass keeps for the backward pass.
         devices: Dispatch keys.
     """
 
-    def __init__(self, name: str, module: str, kept: int, devices: tuple[str, ...]) -> None:
+    def __init__(self, name: str, module: str, devices: tuple[str, ...]) -> None:
         self.name, self.module = name, module
         _library.define(
             f"{name}_forward(Tensor x, Tensor weight, Tensor? bias, Tensor program, int[] shape, Tensor? key, "
-            f"float p, bool everything) -> (Tensor{', Tensor' * kept})"
+            "float p, bool everything) -> (Tensor, Tensor)"
         )
         _library.define(
-            f"{name}_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor[] kept, Tensor? key, "
+            f"{name}_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor kept, Tensor? key, "
             "float p, bool everything, bool x_wanted, bool biased) -> (Tensor, Tensor, Tensor)"
         )
         for device in devices:
@@ -63,23 +62,23 @@ class Bridge:
         return importlib.import_module(self.module)
 
     @property
-    def operator(self) -> Callable[..., tuple[Tensor, ...]]:
+    def operator(self) -> Callable[..., tuple[Tensor, Tensor]]:
         """The forward operator."""
-        found: Callable[..., tuple[Tensor, ...]] = getattr(torch.ops.fourward, f"{self.name}_forward")
+        found: Callable[..., tuple[Tensor, Tensor]] = getattr(torch.ops.fourward, f"{self.name}_forward")
         return found
 
     def _forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
         p: float, everything: bool,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         self.launch.check_layout(program, shape)
-        found: tuple[Tensor, ...] = self.launch.forward(
+        found: tuple[Tensor, Tensor] = self.launch.forward(
             x, weight, bias, program, self.launch.Shape(*shape), key, p, everything
         )
         return found
 
     def _backward(
-        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: list[Tensor],
+        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor,
         key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         found: tuple[Tensor, Tensor, Tensor] = self.launch.backward(
@@ -90,13 +89,13 @@ class Bridge:
     def _fake_forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
         p: float, everything: bool,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         known = self.launch.Shape(*shape)
         out = x.new_empty(x.shape[0], known.nodes if everything else known.outputs)
-        return out, *self.launch.kept_like(x, known)
+        return out, self.launch.kept_like(x, known)
 
     def _fake_backward(
-        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: list[Tensor],
+        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor,
         key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         known = self.launch.Shape(*shape)
@@ -106,7 +105,7 @@ class Bridge:
     def _operator_backward(self, ctx: Any, out_grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
         if out_grad is None:
             return (None,) * 8
-        weight, program, key, *kept = ctx.saved_tensors
+        weight, program, key, kept = ctx.saved_tensors
         shape, p, everything, biased = ctx.facts
         x_grad, weight_grad, bias_grad = getattr(torch.ops.fourward, f"{self.name}_backward")(
             out_grad, weight, program, shape, kept, key, p, everything, ctx.needs_input_grad[0], biased
@@ -120,17 +119,17 @@ class Bridge:
         )
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, weight, bias, program, shape, key, p, everything = inputs
-    ctx.save_for_backward(weight, program, key, *output[1:])
+    ctx.save_for_backward(weight, program, key, output[1])
     ctx.facts = shape, p, everything, bias is not None
     ctx.set_materialize_grads(False)
 
 
 #: One for each engine with kernels of its own; an exported network finds its operators here.
 BRIDGES = {
-    "cpu": Bridge("cpu", "fourward.engine.cpu.launch", 1, ("CPU",)),
-    "gpu": Bridge("gpu", "fourward.engine.gpu.launch", 2, ("CUDA", "CPU")),  # CPU: Triton's interpreter
+    "cpu": Bridge("cpu", "fourward.engine.cpu.launch", ("CPU",)),
+    "gpu": Bridge("gpu", "fourward.engine.gpu.launch", ("CUDA", "CPU")),  # CPU: Triton's interpreter
 }
 
 
@@ -149,8 +148,8 @@ class Walk(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         """`runner` knows the launches, and the torch engine's runner for second derivatives."""
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-        out, *kept = runner.bridge.launch.forward(x, weight, bias, program, shape, key, p, everything)
-        ctx.save_for_backward(x, weight, bias, program, *kept)
+        out, kept = runner.bridge.launch.forward(x, weight, bias, program, shape, key, p, everything)
+        ctx.save_for_backward(x, weight, bias, program, kept)
         ctx.facts = shape, dropout, everything, runner
         return out  # type: ignore[no-any-return]
 
@@ -158,7 +157,7 @@ class Walk(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """Gradients of x, weight and bias."""
         (out_grad,) = grads
-        x, weight, bias, program, *kept = ctx.saved_tensors
+        x, weight, bias, program, kept = ctx.saved_tensors
         shape, dropout, everything, runner = ctx.facts
         wanted = ctx.needs_input_grad[:3]
         functorch = torch._C._functorch

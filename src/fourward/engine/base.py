@@ -89,6 +89,11 @@ def index_tensor(array: IntArray) -> Tensor:
     return torch.from_numpy(np.array(array, np.int64))
 
 
+def plain(tensor: Tensor) -> Tensor:
+    """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
+    return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
+
+
 def dropout_scale(dropout: Dropout, node: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
     """(len(node), B): 0 where a neuron is dropped for a sample, else 1 / (1 - p).
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fourward.graph.convert import IntArray
 from fourward.layering.layering import Layering
+from fourward.view.spread import whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +39,7 @@ def draw_density(axes: Axes, layering: Layering) -> str:
     shown = np.ma.masked_equal(count.T, 0)
     mesh: Any = axes.pcolormesh(edge, edge, shown, norm=norm, cmap="cividis_r", rasterized=True)
     axes.set(xlabel="from layer", ylabel="to layer", aspect="equal")
+    whole_numbers(axes.xaxis, axes.yaxis)
     axes.figure.colorbar(mesh, ax=axes, label="edges", fraction=0.04, pad=0.02)
     dag, cell = layering.dag, "layer" if per_cell == 1 else f"{per_cell:,} layers"
     return (

@@ -15,7 +15,7 @@ from fourward.nn.module import FourWard
 from fourward.view.density import draw_density
 from fourward.view.place import FloatArray, bows, place_nodes
 from fourward.view.spread import draw_degrees, draw_weights, draw_widths, whole_numbers
-from fourward.view.subject import KINDS, Subject, describe, kinds, limit_of, subject_of
+from fourward.view.subject import KINDS, Subject, describe, kinds, legible, limit_of, subject_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,9 +33,10 @@ SOURCE, HIDDEN, SINK, MOVABLE = "#2a9d4a", "#d1495b", "#7b3fa0", "#ffffff"
 #: Colour and shape of each of subject.KINDS; the shapes are for whoever can't tell the colours apart.
 LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"))
 
-FONT = 5.5  #: size of a node's name, in points, at least
+FONT, LARGE = 5.5, 8.5  #: size of a node's name, in points, at least and at most
 LETTER = 0.62  #: width of a letter, in its size
-MARGIN = 1.5  #: beside the first and the last layer, for names, in layers
+MARGIN = 1.5  #: beside the first and the last layer, for names, in layers, at most
+OUTER = 18  #: letters that are written there, at most
 
 
 def draw(
@@ -77,7 +78,7 @@ def draw(
         few = subject.dag.num_edges <= MOST_EDGES and subject.dag.num_nodes <= MOST_NODES
         kind = "lines" if few else "density"
     picture = _compose(subject, kind)
-    picture.suptitle(title or describe(subject.dag), parse_math=False)
+    picture.entitle(title or describe(subject.dag))
     if path is not None:
         picture.save(path)
     return picture
@@ -137,8 +138,15 @@ def draw_layers(
     height = place_nodes(dag, layering)
     spot = np.column_stack((layering.level.astype(np.float64), height))
     top = _draw_edges(axes, dag, spot, bows(dag, layering, height), weight)
-    axes.set(xlabel="layer", yticks=[], xlim=(-MARGIN, layering.height - 1 + MARGIN), ylim=(-top, 1 + top))
-    room = _room(axes, layering)
+    axes.set(xlabel="layer", yticks=[], ylim=(-top, 1 + top))
+    wide, high = _points(axes)
+    margin = _margin(layering, wide, names)
+    axes.set_xlim(-margin, layering.height - 1 + margin)
+    size = np.bincount(layering.level, minlength=layering.height)
+    across = np.full(layering.height, wide / (layering.height - 1 + 2 * margin))
+    room = np.column_stack(
+        (across, high / 1.08 / np.maximum(size, 1))
+    )  # points that a node of each layer has to itself
     radius = np.clip(np.minimum(0.24 * room[:, 0], 0.4 * room[:, 1]), 1.2, 4.5)[layering.level]
     kind = kinds(layering, movable)
     for code, (name, (colour, marker)) in enumerate(zip(KINDS, LOOKS, strict=True)):
@@ -152,7 +160,7 @@ def draw_layers(
     axes.set_xticks(ticks[(ticks >= 0) & (ticks < layering.height)])
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.legend(loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 1.0))
-    return _write_names(axes, layering, spot, room, radius) if names else 0
+    return _write_names(axes, layering, spot, room, radius, margin) if names else 0
 
 
 def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight: FloatArray | None) -> float:
@@ -169,14 +177,15 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     middle[:, 1] += 2 * bow[first]  # a quadratic curve goes half as far as the point that pulls it
     codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
     curves = [Curve(points, codes) for points in np.stack((begin, middle, end), 1)]
-    opacity = float(np.clip(1500 / max(dag.num_edges, 1), 0.12, 0.75))
+    opacity = float(np.clip(1500 / max(dag.num_edges, 1), 0.12, 0.9))
     look: dict[str, Any] = {"facecolors": "none", "alpha": opacity, "zorder": 1, "in_layout": False}
     if weight is None:
         axes.add_collection(PathCollection(curves, edgecolors="#555555", linewidths=0.6, **look), autolim=False)
         return beyond
     limit = limit_of(weight)
     ordered = np.clip(np.nan_to_num(weight[first]), -limit, limit)
-    widths = 0.3 + 1.1 * np.abs(ordered) / limit
+    thin = float(np.clip(60 / max(dag.num_edges, 1), 0.3, 0.9))  # where edges are few, weak ones are seen as well
+    widths = thin + 1.1 * np.abs(ordered) / limit
     lines = PathCollection(curves, linewidths=widths, array=ordered, cmap=SIGNS, clim=(-limit, limit), **look)
     axes.add_collection(lines, autolim=False)
     bar = axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
@@ -187,34 +196,43 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     return beyond
 
 
-def _room(axes: Axes, layering: Layering) -> FloatArray:
-    """(H, 2) how many points a node of each layer has to itself, across and up."""
+def _points(axes: Axes) -> tuple[float, float]:
+    """The width and the height of axes once all is in its place."""
     figure = axes.get_figure(root=True)
     engine = None if figure is None else figure.get_layout_engine()
     if figure is not None and engine is not None:
         engine.execute(figure)
     inches = axes.get_window_extent().transformed(axes.figure.dpi_scale_trans.inverted())
-    size = np.bincount(layering.level, minlength=layering.height)
-    across = np.full(layering.height, 72 * inches.width / (layering.height - 1 + 2 * MARGIN))
-    return np.column_stack((across, 72 * inches.height / 1.08 / np.maximum(size, 1)))
+    return 72 * inches.width, 72 * inches.height
 
 
-def _write_names(axes: Axes, layering: Layering, spot: FloatArray, room: FloatArray, radius: FloatArray) -> int:
+def _margin(layering: Layering, wide: float, names: bool) -> float:
+    """How many layers' room to leave beside the first and the last one: as much as names need there."""
+    last = layering.height - 1
+    outer = np.flatnonzero(np.isin(layering.level, (0, last)))
+    letters = max(3, *(len(str(layering.dag.labels[v])) for v in outer.tolist())) if names else 0
+    needed = LETTER * LARGE * min(letters, OUTER) + 16  # points
+    return min(needed * last / (wide - 2 * needed), MARGIN) if last and wide > 4 * needed else MARGIN
+
+
+def _write_names(
+    axes: Axes, layering: Layering, spot: FloatArray, room: FloatArray, radius: FloatArray, margin: float
+) -> int:
     """Write the names of the layers that have room for them, long ones cut short; returns how many.
 
     A name stands above its node; in the first layer before it, in the last one behind it.
     """
     labels, last = layering.dag.labels, layering.height - 1
-    font = float(np.clip(0.3 * room[:, 1].min(), FONT, 8.5))
+    font = float(np.clip(0.3 * room[:, 1].min(), FONT, LARGE))
     font = float(np.clip(room[0, 0] / LETTER / _usual_length(labels), FONT, font))
-    letters = int(room[0, 0] / (LETTER * font))
-    outer = np.isin(np.arange(layering.height), (0, last))
-    needed = np.where(outer[layering.level], 1.1 * font, 2 * radius + 1.3 * font)
+    outer = np.isin(layering.level, (0, last))
+    letters = (np.where(outer, margin * room[0, 0] - 8, room[0, 0]) / (LETTER * font)).astype(np.int64)
+    needed = np.where(outer, 1.1 * font, 2 * radius + 1.3 * font)
     nodes = np.flatnonzero((room[layering.level, 1] >= needed) & (letters >= 3))
     places = {0: (-1.5, 0, "right", "center"), last: (1.5, 0, "left", "center")}
     for node in nodes.tolist():
-        name = str(labels[node])
-        name = name if len(name) <= letters else name[: letters - 1] + "…"
+        name = legible(str(labels[node]))
+        name = name if len(name) <= letters[node] else name[: letters[node] - 1] + "…"
         right, up, across, along = places.get(int(layering.level[node]), (0, 1, "center", "bottom"))
         away = (radius[node] + 0.5) * np.array((right, up))
         axes.annotate(

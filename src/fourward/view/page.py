@@ -18,7 +18,7 @@ from fourward.graph.dag import Dag
 from fourward.layering.layering import Layering
 from fourward.nn.module import FourWard
 from fourward.view.scene import build_scene
-from fourward.view.subject import describe, subject_of
+from fourward.view.subject import describe, legible, subject_of
 
 #: In the order in which they need each other.
 LIBRARY = ("color", "interpolate", "dispatch", "selection", "timer", "ease", "transition", "drag", "zoom", "quadtree")
@@ -72,7 +72,7 @@ def view(
     'Shown: all 3 neurons and all 2 edges.'
     """
     subject = subject_of(net_or_dag, layering, weight)
-    scene = build_scene(subject, title or describe(subject.dag), samples, around)
+    scene = build_scene(subject, legible(title or describe(subject.dag)), samples, around)
     return Page(_assemble(scene), scene["shown"])
 
 

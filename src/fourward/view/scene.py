@@ -45,6 +45,7 @@ def build_scene(
         "title": title,
         "shown": part.words,
         "whole": len(part.edges) == dag.num_edges,
+        "allNeurons": len(part.nodes) == dag.num_nodes,
         "kinds": KINDS,
         "labels": [str(dag.labels[v]) for v in part.nodes.tolist()],
         "inDegree": pack(dag.in_degree[part.nodes], "i4"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 GREY = "#5a5a5a"
+STEPS = 1000  #: of the panel of layers, at most
 
 
 def draw_degrees(axes: Axes, dag: Dag) -> None:
@@ -34,10 +35,14 @@ def draw_degrees(axes: Axes, dag: Dag) -> None:
 
 
 def draw_widths(axes: Axes, layering: Layering) -> None:
-    """The number of nodes of each layer."""
-    size = np.bincount(layering.level, minlength=layering.height)
-    axes.stairs(size, np.arange(layering.height + 1) - 0.5, fill=True, color=GREY)
-    axes.set(title="nodes per layer", xlabel="layer", ylabel="nodes")
+    """The number of nodes of each layer; of very many layers, means over stretches of them."""
+    stretch = -(-layering.height // STEPS)
+    start = np.arange(0, layering.height, stretch)
+    end = np.append(start[1:], layering.height)
+    size = np.bincount(layering.level // stretch) / (end - start)
+    axes.stairs(size, np.append(start, layering.height) - 0.5, fill=True, color=GREY)
+    along = "layer" if stretch == 1 else f"layer (means of {stretch:,})"
+    axes.set(title="nodes per layer", xlabel=along, ylabel="nodes")
     whole_numbers(axes.xaxis, axes.yaxis)
     if size.max() > 1000 * max(size.min(), 1):
         axes.set_yscale("log")
@@ -53,11 +58,14 @@ def draw_weights(axes: Axes, weight: FloatArray) -> None:
     axes.bar(middle, count, np.diff(edge), color=SIGNS(0.5 + middle / limit / 2), edgecolor=GREY, linewidth=0.3)
     lost = len(weight) - len(finite)
     axes.set(title=f"weights ({lost:,} not finite)" if lost else "weights", xlabel="weight", ylabel="edges")
+    whole_numbers(axes.yaxis)
 
 
 def whole_numbers(*axes: Axis) -> None:
-    """Ticks at whole numbers alone."""
-    from matplotlib.ticker import MaxNLocator
+    """Ticks at whole numbers alone, fewer of them where they are long."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
+        long = max(map(abs, axis.get_view_interval())) >= 10_000
+        axis.set_major_locator(MaxNLocator(nbins=4 if long else 9, integer=True, min_n_ticks=1))
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

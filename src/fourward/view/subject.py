@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -62,6 +63,11 @@ def _weights(weight: Any, dag: Dag) -> FloatArray:
 def describe(dag: Dag) -> str:
     """What a graph is made of, in words."""
     return repr(dag)[len("Dag(") : -1]
+
+
+def legible(text: str) -> str:
+    """The same text without what no letter stands for, and no SVG file may hold."""
+    return "".join(" " if c.isspace() else "�" if category(c) in ("Cc", "Cn", "Cs") else c for c in text)
 
 
 def kinds(layering: Layering, movable: bool = True) -> IntArray:

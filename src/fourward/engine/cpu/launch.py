@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fourward.engine.base import plain
 from fourward.engine.cpu import kernels, threads, vector
 from fourward.errors import EngineError
 from fourward.graph.convert import IntArray
@@ -135,20 +136,15 @@ def kept_size(shape: Shape, room: int) -> int:
     return (shape.nodes + shape.rows) * room + 1
 
 
-def kept_like(x: Tensor, shape: Shape) -> tuple[Tensor]:
+def kept_like(x: Tensor, shape: Shape) -> Tensor:
     """What a forward pass keeps, as torch sees it while tracing."""
-    return (x.new_empty(kept_size(shape, padded(x.shape[0], lanes_of(x.dtype)))),)
+    return x.new_empty(kept_size(shape, padded(x.shape[0], lanes_of(x.dtype))))
 
 
 def _workers_cell(kept: Tensor) -> Any:
     """The last number of what is kept; torch may have another number of threads by the time of the backward pass."""
     kind = ctypes.c_float if kept.dtype == torch.float32 else ctypes.c_double
     return kind.from_address(kept.data_ptr() + (kept.numel() - 1) * kept.itemsize)
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
-    return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
 
 
 def _a_and_z(kept: Tensor, shape: Shape, room: int) -> tuple[int, int]:
@@ -165,7 +161,7 @@ def forward(
 
     Where no backward pass will come, `again` is False.
     """
-    x, weight, bias = _plain(x), _plain(weight), None if bias is None else _plain(bias)
+    x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
     batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
     (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
     out = x.new_empty(batch, shape.nodes if everything else shape.outputs)
@@ -181,11 +177,11 @@ def forward(
 
 
 def backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept_: list[Tensor], key: Tensor | None, p: float,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
     everything: bool, x_wanted: bool, biased: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
-    (kept,), out_grad, weight = kept_, _plain(out_grad), _plain(weight)
+    out_grad, weight = plain(out_grad), plain(weight)
     batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_of(out_grad.dtype)
     workers, room = _workers(shape, batch), padded(batch, lanes)
     _, table, jobs = slices(batch, lanes, int(_workers_cell(kept).value))  # as the forward pass cut it

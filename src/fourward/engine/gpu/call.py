@@ -9,38 +9,39 @@ import torch
 from torch import Tensor
 
 
-class Kernel:
-    """A Triton kernel. What was compiled is kept by its constants, so a call doesn't study its arguments anew."""
+class Launch:
+    """A Triton kernel with its grid and all that it is given, but for the tensors, which come first.
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.compiled: dict[tuple[Any, ...], Any] = {}
+    What Triton compiled is kept, so a second call doesn't study its arguments anew. So each one is for tensors of the
+    same types, and those that may be unaligned stand among the first four.
+    """
 
-    def __call__(
-        self, grid: tuple[int, ...], tensors: tuple[Tensor, ...], numbers: tuple[int, ...], fixed: tuple[Any, ...],
-        warps: int,
-    ) -> None:  # fmt: skip
-        """Launch it: tensors come first among its parameters, then numbers, then `fixed`, its tl.constexpr ones.
+    def __init__(
+        self, kernel: Any, grid: tuple[int, ...], numbers: tuple[int, ...], fixed: tuple[Any, ...], warps: int
+    ) -> None:
+        self.kernel, self.grid, self.numbers, self.fixed, self.warps = kernel, grid, numbers, fixed, warps
+        self.rest = *numbers, *fixed
+        self.compiled: Any = None
 
-        What may be unaligned, and what decides over the types of all others, stands among the first four tensors.
-        """
-        device, address = tensors[0].get_device(), [tensor.data_ptr() for tensor in tensors]
+    def __call__(self, *tensors: Tensor) -> None:
+        """Launch it on the device of the first tensor."""
+        address = [tensor.data_ptr() for tensor in tensors]
         odd = 0
         for place in address[:4]:
             odd |= place
-        odd %= 16
-        key = device, odd, warps, grid, fixed, *[tensor.dtype for tensor in tensors[:3]]
-        found = self.compiled.get(key)
-        if found is None:
-            with torch.cuda.device(device):
-                found = self.function[grid](*tensors, *numbers, *fixed, num_warps=warps, num_stages=1)
-            if found is not None and odd == 0:  # the interpreter compiles nothing
-                self.compiled[key] = found[(*grid, 1, 1)[:3]]
-        elif device == torch._C._cuda_getDevice():
-            found(*address, *numbers, *fixed)  # numbers spare Triton a question to the driver for each tensor
+        if self.compiled is None or odd % 16:
+            self._study(tensors, odd % 16 == 0)
+        elif tensors[0].get_device() == torch._C._cuda_getDevice():
+            self.compiled(*address, *self.rest)  # numbers spare Triton a question to the driver for each tensor
         else:
-            with torch.cuda.device(device):
-                found(*address, *numbers, *fixed)
+            with torch.cuda.device(tensors[0].device):
+                self.compiled(*address, *self.rest)
+
+    def _study(self, tensors: tuple[Tensor, ...], aligned: bool) -> None:
+        with torch.cuda.device(tensors[0].get_device()):
+            found = self.kernel[self.grid](*tensors, *self.rest, num_warps=self.warps, num_stages=1)
+        if found is not None and aligned:  # the interpreter compiles nothing
+            self.compiled = found[(*self.grid, 1, 1)[:3]]
 
 
 @cache
@@ -76,14 +77,9 @@ def zeros_row(device: torch.device) -> Tensor:
 def counters(device: torch.device) -> Tensor:
     """Zeros that the kernels of one stream, or of one captured graph, count with and leave as zeros."""
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():  # a graph may be replayed on any stream
-        return zeros_row(device).view(torch.int32)
+        return zeros_row(device)
     key = device.index, torch._C._cuda_getCurrentRawStream(device.index)
     found = _counters.get(key)
     if found is None:
-        found = _counters[key] = zeros_row(device).view(torch.int32)
+        found = _counters[key] = zeros_row(device)
     return found
-
-
-def plain(tensor: Tensor) -> Tensor:
-    """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
-    return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor

@@ -17,40 +17,15 @@ import triton.language as tl
 
 from fourward.engine.gpu.formulas import activate, draw_node, kept_scale, slope
 from fourward.engine.gpu.moves import enter, leave
+from fourward.engine.gpu.table import address, own_address
 
 _RUNTIME = ["B", "I", "columns", "rows", "slices", "threshold", "p_bits", "low", "high", "lead", "edges", "nodes"]
 _RUNTIME += ["edge_blocks"]
-# Places in the table of addresses.
-_X, _WEIGHT, _BIAS, _KEY, _OUT, _KEPT, _DELTAS, _OUT_GRAD, _X_GRAD, _WEIGHT_GRAD, _BIAS_GRAD = (
-    tl.constexpr(i) for i in range(11)
+# Places in the table of addresses, going forward and going back.
+_X, _WEIGHT, _BIAS, _KEY, _OUT, _KEPT = (tl.constexpr(i) for i in range(6))
+_OUT_GRAD, _BY_SOURCE, _BACK_KEY, _X_GRAD, _BACK_KEPT, _DELTAS, _WEIGHT_GRAD, _BIAS_GRAD = (
+    tl.constexpr(i) for i in range(8)
 )
-
-
-@triton.jit
-def point(table, x, weight, bias, key, out, kept, deltas, out_grad, x_grad, weight_grad, bias_grad):
-    """Write the addresses of a call's tensors into the table."""
-    tl.store(table + _X, x.to(tl.int64, bitcast=True))
-    tl.store(table + _WEIGHT, weight.to(tl.int64, bitcast=True))
-    tl.store(table + _BIAS, bias.to(tl.int64, bitcast=True))
-    tl.store(table + _KEY, key.to(tl.int64, bitcast=True))
-    tl.store(table + _OUT, out.to(tl.int64, bitcast=True))
-    tl.store(table + _KEPT, kept.to(tl.int64, bitcast=True))
-    tl.store(table + _DELTAS, deltas.to(tl.int64, bitcast=True))
-    tl.store(table + _OUT_GRAD, out_grad.to(tl.int64, bitcast=True))
-    tl.store(table + _X_GRAD, x_grad.to(tl.int64, bitcast=True))
-    tl.store(table + _WEIGHT_GRAD, weight_grad.to(tl.int64, bitcast=True))
-    tl.store(table + _BIAS_GRAD, bias_grad.to(tl.int64, bitcast=True))
-
-
-@triton.jit
-def _address(table, place, KIND: tl.constexpr):
-    return tl.load(table + place).to(tl.pointer_type(KIND), bitcast=True)
-
-
-@triton.jit
-def _own_address(table, place, KIND: tl.constexpr):
-    """Of memory that was made for the call, which starts at a multiple of 16 bytes: loads may be wide."""
-    return tl.multiple_of(tl.load(table + place), 16).to(tl.pointer_type(KIND), bitcast=True)
 
 
 @triton.jit
@@ -129,10 +104,10 @@ def lists_forward(
             tl.debug_barrier()
         leave(out, values, program, COLUMN, r, B, columns, BB)
     else:
-        values = _own_address(table, _KEPT, X) + piece * size
+        values = own_address(table, _KEPT, X) + piece * size
         _neurons_forward(
-            values, values + slices * size, _address(table, _WEIGHT, W), _address(table, _BIAS, W),
-            _address(table, _KEY, tl.int64), program, low + tl.program_id(0) % blocks * T, high, r, threshold, p_bits,
+            values, values + slices * size, address(table, _WEIGHT, W), address(table, _BIAS, W),
+            address(table, _KEY, tl.int64), program, low + tl.program_id(0) % blocks * T, high, r, threshold, p_bits,
             CODE, NODE, HIDDEN, BIAS_AT, EDGE_START, SOURCE, T, BB, D, CODES, BIASED, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
 
@@ -208,11 +183,11 @@ def lists_backward(
                     T, BB, D, CODES, DROP, KEEP_Z, WIDE,
                 )  # fmt: skip
     else:
-        values = _own_address(table, _KEPT, X) + piece * size
+        values = own_address(table, _BACK_KEPT, X) + piece * size
         _nodes_backward(
-            values, values + slices * size, _own_address(table, _DELTAS, WIDE) + piece * size,
-            _address(table, _WEIGHT, W), _address(table, _KEY, tl.int64), _address(table, _OUT_GRAD, X),
-            _address(table, _X_GRAD, X), program, low + tl.program_id(0) % blocks * T, high, r, B, I, columns,
+            values, values + slices * size, own_address(table, _DELTAS, WIDE) + piece * size,
+            address(table, _BY_SOURCE, W), address(table, _BACK_KEY, tl.int64), address(table, _OUT_GRAD, X),
+            address(table, _X_GRAD, X), program, low + tl.program_id(0) % blocks * T, high, r, B, I, columns,
             threshold, p_bits,
             CODE, NODE, HIDDEN, OUT_OF, OUT_START, OUT_TARGET, T, BB, D, CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
@@ -236,10 +211,10 @@ def lists_weights(
 ):  # fmt: skip
     """dW[u, v] = the sum over the batch of a[u] d[v], EB edges for each program; the last programs sum the biases."""
     if not WALK:
-        kept = _own_address(table, _KEPT, X)
-        deltas = _own_address(table, _DELTAS, WIDE)
-        weight_grad = _address(table, _WEIGHT_GRAD, W)
-        bias_grad = _address(table, _BIAS_GRAD, W)
+        kept = own_address(table, _BACK_KEPT, X)
+        deltas = own_address(table, _DELTAS, WIDE)
+        weight_grad = address(table, _WEIGHT_GRAD, W)
+        bias_grad = address(table, _BIAS_GRAD, W)
     size = rows.to(tl.int64) * BB
     block = tl.program_id(0)
     total = tl.zeros((EB,), WIDE)
@@ -269,8 +244,8 @@ def lists_enter(table, program, B, I, rows, BB: tl.constexpr, X: tl.constexpr):
     row = tl.program_id(0) % blocks * 32 + tl.arange(0, 32)
     r = piece * BB + tl.arange(0, BB)
     mask = (row < I)[:, None] & (r < B)[None, :]
-    v = tl.load(_address(table, _X, X) + r[None, :].to(tl.int64) * I + row[:, None], mask=mask, other=0.0)
-    values = _own_address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
+    v = tl.load(address(table, _X, X) + r[None, :].to(tl.int64) * I + row[:, None], mask=mask, other=0.0)
+    values = own_address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
     tl.store(values + row[:, None] * BB + tl.arange(0, BB)[None, :], v, mask=(row < I)[:, None])
 
 
@@ -282,7 +257,7 @@ def lists_leave(table, program, B, columns, rows, COLUMN, BB: tl.constexpr, X: t
     column = tl.program_id(0) % blocks * 32 + tl.arange(0, 32)
     r = piece * BB + tl.arange(0, BB)
     row = tl.load(program + COLUMN + column, mask=column < columns, other=0).to(tl.int64)
-    values = _own_address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
+    values = own_address(table, _KEPT, X) + piece * (rows.to(tl.int64) * BB)
     v = tl.load(values + row[:, None] * BB + tl.arange(0, BB)[None, :])
     mask = (column < columns)[:, None] & (r < B)[None, :]
-    tl.store(_address(table, _OUT, X) + r[None, :].to(tl.int64) * columns + column[:, None], v, mask=mask)
+    tl.store(address(table, _OUT, X) + r[None, :].to(tl.int64) * columns + column[:, None], v, mask=mask)

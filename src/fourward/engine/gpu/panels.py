@@ -10,8 +10,8 @@ by step; what that takes from all panels before are products of tiles, G at a ti
 A product of tiles multiplies weights that don't exist, as 0, with activations. Where one of these is infinite or NaN
 that gives NaN. So every sum is looked at, and a slice in which one isn't finite is walked again, edge by edge.
 
-Memory: `kept` holds the activations as (slices, rows, BB), and after them z in the same way where a derivative needs
-it; `packed` holds M tiles as (source, target), then P diagonal tiles, then these transposed, then for each panel the
+Memory: `kept` holds the activations as (slices, rows, BB), after them z in the same way where a derivative needs it,
+and then the weights: M tiles as (source, target), then P diagonal tiles, then these transposed, then for each panel the
 tile from the panel before, transposed.
 """
 
@@ -22,6 +22,7 @@ import triton.language as tl
 
 from fourward.engine.gpu.formulas import activate
 from fourward.engine.gpu.moves import enter, leave
+from fourward.engine.gpu.table import address, note, own_address
 from fourward.engine.gpu.tiles import (
     RUNTIME,
     added,
@@ -29,6 +30,7 @@ from fourward.engine.gpu.tiles import (
     columns_of,
     known_at,
     not_finite,
+    packed_after,
     rows_of,
     scales_of,
     share,
@@ -36,6 +38,9 @@ from fourward.engine.gpu.tiles import (
     tile_edges,
     tile_rows,
 )
+
+# Places in the table of addresses.
+_BIAS, _KEY, _OUT, _KEPT, _SUMS = (tl.constexpr(i) for i in range(5))
 
 
 @triton.jit
@@ -170,19 +175,39 @@ def _slow_forward(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_forward(
-    x, weight, bias, key, out, kept, packed, sums, program, counters,
+    x, weight, bias, key, out, kept, sums, program, table,
     B, I, columns, rows, lead, tiles, panels, packers, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel,
     CODE, NODE, HIDDEN, BIAS_AT, COLUMN, LOWER, START, BLOCK, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
     BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
-    DROP: tl.constexpr, KEEP_Z: tl.constexpr, STEPS: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr,
+    DROP: tl.constexpr, KEEP_Z: tl.constexpr, STEPS: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """A = f(b + W a), panel by panel, for BB samples.
+
+    The first launch of several notes where its tensors are, and the others look there: theirs are of the same types,
+    but may be others by then.
 
     Programs take a ticket: the first `packers` of them lay out the weights, the others wait until all have done so. As
     tickets are taken in the order in which programs start, nobody waits for a program that can't start.
     """
+    counters = table.to(tl.pointer_type(tl.int32), bitcast=True)
     ticket = tl.atomic_add(counters, 1)
+    if FIRST and ticket == 0:
+        note(table, _BIAS, bias)
+        note(table, _KEY, key)
+        note(table, _OUT, out)
+        note(table, _KEPT, kept)
+        note(table, _SUMS, sums)
+    if SUMS:
+        bias = address(table, _BIAS, bias.dtype.element_ty)
+        key = address(table, _KEY, key.dtype.element_ty)
+        out = own_address(table, _OUT, out.dtype.element_ty)
+        kept = own_address(table, _KEPT, kept.dtype.element_ty)
+        sums = own_address(table, _SUMS, sums.dtype.element_ty)
+    size = (rows * BB).to(tl.int64)
+    stride = slices * size
+    packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE)
     if ticket < packers:
         _pack(weight, packed, program, tiles, panels, ticket, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE, WIDE)
         tl.debug_barrier()
@@ -190,7 +215,6 @@ def panels_forward(
     else:
         X: tl.constexpr = kept.dtype.element_ty
         piece = ticket - packers
-        size = (rows * BB).to(tl.int64)
         values = kept + piece * size
         z_values = kept + (slices + piece) * size
         r = piece * BB + tl.arange(0, BB)
@@ -208,7 +232,6 @@ def panels_forward(
         last = tl.load(program + START + first_panel + 1)
         z = added(_products(values, packed, program, bb, BLOCK, first, last, BB, G, STAGES, WIDE))
         z += _bias_of(bias, program, BIAS_AT, row, BIASED, WIDE)
-        stride = slices * size
         if SUMS:
             z += sums_at(sums, piece * size + at, True, stride, SUMS)
         more = first_panel + 1 < last_panel  # whether there is a next panel
@@ -267,15 +290,19 @@ def panels_forward(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_products(
-    kept, packed, sums, program, rows, lead, slices, first_panel, LOWER, UPPER, BLOCK,
-    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
+    program, table, rows, lead, slices, first_panel, LOWER, UPPER, BLOCK,
+    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, KEEP_Z: tl.constexpr,
+    X: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """What a stretch of panels takes from all panels before the stretch.
 
     A program for each P slices and panel, or several that share the tiles, each with sums of its own.
     """
+    kept = own_address(table, _KEPT, X)
+    sums = own_address(table, _SUMS, WIDE)
     panel = first_panel + tl.program_id(1)
     size = (rows * BB).to(tl.int64)
+    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE)
     column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
     first, last = share(tl.load(program + LOWER + panel), tl.load(program + UPPER + panel))
     z = added(_products(kept, packed, program, column, BLOCK, first, last, BB, G, STAGES, WIDE))

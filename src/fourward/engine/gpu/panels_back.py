@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from fourward.engine.gpu.formulas import slope
+from fourward.engine.gpu.table import address, note, own_address
 from fourward.engine.gpu.tiles import (
     RUNTIME,
     added,
@@ -13,6 +14,7 @@ from fourward.engine.gpu.tiles import (
     columns_of,
     known_at,
     not_finite,
+    packed_after,
     rows_of,
     scales_of,
     share,
@@ -20,6 +22,9 @@ from fourward.engine.gpu.tiles import (
     tile_edges,
     tile_rows,
 )
+
+# Places in the table of addresses.
+_OUT_GRAD, _KEY, _X_GRAD, _KEPT, _DELTAS, _SUMS, _WEIGHT_GRAD, _BIAS_GRAD = (tl.constexpr(i) for i in range(8))
 
 
 @triton.jit
@@ -124,23 +129,41 @@ def _slow_backward(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_backward(
-    out_grad, kept, packed, sums, key, x_grad, deltas, program,
+    out_grad, key, x_grad, kept, deltas, sums, weight_grad, bias_grad, program, table,
     B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel, counts,
     CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD,
     BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
-    KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr,
+    KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
 
     The first program also lays out the zeros that `panels_weights` counts with, after the deltas.
     """
     piece = tl.program_id(0)
+    if FIRST and piece == 0:
+        note(table, _OUT_GRAD, out_grad)
+        note(table, _KEY, key)
+        note(table, _X_GRAD, x_grad)
+        note(table, _KEPT, kept)
+        note(table, _DELTAS, deltas)
+        note(table, _SUMS, sums)
+        note(table, _WEIGHT_GRAD, weight_grad)
+        note(table, _BIAS_GRAD, bias_grad)
+    if SUMS:
+        out_grad = address(table, _OUT_GRAD, out_grad.dtype.element_ty)
+        key = address(table, _KEY, key.dtype.element_ty)
+        x_grad = own_address(table, _X_GRAD, x_grad.dtype.element_ty)
+        kept = own_address(table, _KEPT, kept.dtype.element_ty)
+        deltas = own_address(table, _DELTAS, deltas.dtype.element_ty)
+        sums = own_address(table, _SUMS, sums.dtype.element_ty)
     size = (rows * BB).to(tl.int64)
+    stride = slices * size
+    packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE)
     if piece == 0:
         for j in range(0, counts, 32):
             i = j + tl.arange(0, 32)
-            tl.store(deltas + slices * size + i, tl.zeros((32,), WIDE), mask=i < counts)
+            tl.store(deltas + stride + i, tl.zeros((32,), WIDE), mask=i < counts)
     values = kept + piece * size
     z_values = kept + (slices + piece) * size
     found = deltas + piece * size
@@ -154,7 +177,6 @@ def panels_backward(
     last = tl.load(program + UPPER + lead + last_panel - 1)
     s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
     s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
-    stride = slices * size
     if SUMS:
         s += sums_at(sums, piece * size + at, True, stride, SUMS)
     more = first_panel + 1 < last_panel  # whether there is a panel before; its first tile is swept
@@ -253,15 +275,21 @@ def _from_all(acc, total, room, tiles, i, BIASED: tl.constexpr, WIDE: tl.constex
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_weights(
-    kept, deltas, weight_grad, bias_grad, program,
+    kept, deltas, weight_grad, bias_grad, program, table,
     B, rows, lead, tiles, panels, slices,
     BLOCK, WORD, BASE, OWN_WORD, OWN_BASE, BIAS_AT, TILE_PANEL,
-    BB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr, WIDE: tl.constexpr,
+    BB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr, TABLE: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """dW[u, v] = the sum over the batch of a[u] d[v], a tile for each program; diagonal ones sum the biases, too.
 
     Where tiles are few, several programs share the batch of each (SHARED).
     """
+    if TABLE:
+        kept = own_address(table, _KEPT, kept.dtype.element_ty)
+        deltas = own_address(table, _DELTAS, deltas.dtype.element_ty)
+        weight_grad = own_address(table, _WEIGHT_GRAD, weight_grad.dtype.element_ty)
+        bias_grad = own_address(table, _BIAS_GRAD, bias_grad.dtype.element_ty)
     i = tl.program_id(0)
     own = i >= tiles
     kk = tl.arange(0, 32)
@@ -296,12 +324,17 @@ def panels_weights(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_products_back(
-    deltas, packed, sums, program, rows, lead, slices, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
-    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr,
+    program, table, rows, lead, slices, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
+    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, KEEP_Z: tl.constexpr,
+    X: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The same for a backward pass: what a stretch of blocks takes from all panels after the stretch."""
+    kept = own_address(table, _KEPT, X)
+    deltas = own_address(table, _DELTAS, WIDE)
+    sums = own_address(table, _SUMS, WIDE)
     block = first_block + tl.program_id(1)
     size = (rows * BB).to(tl.int64)
+    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE)
     column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
     first, last = share(tl.load(program + LOWER + block), tl.load(program + UPPER + block))
     later = deltas + lead * 32 * BB

@@ -33,6 +33,12 @@ def tile_edges(program, word_at, base_at):
 
 
 @triton.jit
+def packed_after(kept, numbers, WIDE: tl.constexpr):
+    """The tiles of weights, which lie behind so many activations."""
+    return tl.multiple_of((kept + numbers).to(tl.pointer_type(WIDE), bitcast=True), 16)
+
+
+@triton.jit
 def rows_of(program, at, first, last, G: tl.constexpr):
     """(G, 32) the rows of up to G blocks, counted from block 0; -1 where there is none."""
     tile = first + tl.arange(0, G)

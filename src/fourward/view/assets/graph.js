@@ -17,6 +17,7 @@ class Graph {
     this.labels = scene.labels;
     this.kinds = scene.kinds;
     this.numNodes = scene.labels.length;
+    this.whole = scene.allNeurons;
     for (const name of ["inDegree", "outDegree", "input", "output", "source", "target"]) {
       this[name] = unpack(scene[name], "i4");
     }

@@ -1,6 +1,6 @@
 "use strict";
 
-const STILL = 140; // milliseconds without a movement, after which a heavy graph is drawn anew
+const STILL = 140; // milliseconds without a movement or a change, after which a heavy graph is drawn anew
 const MOVE = 700; // milliseconds in which nodes move to another layering
 const scene = JSON.parse(document.getElementById("scene").textContent);
 const graph = new Graph(scene);
@@ -34,6 +34,12 @@ function redraw(edgesToo = false) {
   });
 }
 
+/** Draw all of it as soon as the user pauses. */
+function redrawStill() {
+  clearTimeout(still);
+  still = setTimeout(() => redraw(true), STILL);
+}
+
 function say(text) {
   find("status").textContent = text;
 }
@@ -44,8 +50,7 @@ const zoom = d3
   .on("zoom", ({ transform }) => {
     painter.follow(transform, state);
     showTip();
-    clearTimeout(still);
-    if (painter.heavy) still = setTimeout(() => redraw(true), STILL);
+    if (painter.heavy) redrawStill();
   });
 const zoomed = d3.select(view).call(zoom).on("dblclick.zoom", null);
 const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -103,7 +108,8 @@ function setWeak(percent) {
   find("weak-words").textContent = `${count.toLocaleString("en")} of ${of}${limit}`;
   state.partial = scene.whole && count === graph.numEdges ? "" : "Counted along the edges that are shown.";
   choose(state.selected, false);
-  redraw(true);
+  if (painter.heavy) redrawStill();
+  else redraw(true);
 }
 
 /** Choose a neuron, or none with -1: light up its ancestors and descendants, and show what is known of it. */

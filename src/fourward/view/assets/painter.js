@@ -1,6 +1,6 @@
 "use strict";
 
-const MARGIN = { left: 46, right: 46, top: 26, bottom: 40 };
+const MARGIN = { left: 52, right: 52, top: 26, bottom: 40 };
 const OVERSCAN = 0.15; // of the view's size, drawn beyond each side, so that panning finds something there
 const LIGHT = 1500; // nodes and edges that are drawn anew in each frame; more are moved as an image until all is still
 const BINS = 9; // shades of weight, an odd number
@@ -26,6 +26,7 @@ class Painter {
     this.at = d3.zoomIdentity; // where the user is
     this.drawn = d3.zoomIdentity; // where the canvases were drawn
     this.heavy = graph.numNodes + graph.numEdges > LIGHT;
+    this.widths = []; // of names
   }
 
   /** Read the theme's colours. */
@@ -125,14 +126,14 @@ class Painter {
   /** Every edge that is kept and seen, in a few shades, the strong ones last. */
   paintEdges(state) {
     const half = (BINS - 1) / 2;
-    const shades = Array.from({ length: BINS }, () => []);
+    const shades = Array.from({ length: BINS + 1 }, () => []); // the last one for what isn't a number
     const seen = this.seenBox();
     for (let e = 0; e < this.graph.numEdges; e++) {
       if (state.kept[e] && this.touches(seen, e)) shades[this.bin(e)].push(e);
     }
     const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
     this.bundles = order.flatMap((bin) => bundles(shades[bin]).map((edges) => ({ bin, edges })));
-    this.opacity = Math.min(Math.max(1500 / Math.max(state.count, 1), 0.15), 0.8);
+    this.opacity = Math.min(Math.max(1500 / Math.max(state.count, 1), 0.05), 0.8);
     cancelAnimationFrame(this.later);
     this.begin(this.edges);
     this.paintSlice();
@@ -146,7 +147,8 @@ class Painter {
     pen.globalAlpha = this.opacity;
     this.toGraph(pen);
     for (const { bin, edges } of this.bundles.splice(0, SLICE / BUNDLE)) {
-      pen.strokeStyle = this.graph.weight ? this.signs(bin / (BINS - 1)) : this.colour.edge;
+      const shade = bin === BINS ? this.colour.mark : this.signs(bin / (BINS - 1));
+      pen.strokeStyle = this.graph.weight ? shade : this.colour.edge;
       pen.lineWidth = (this.graph.weight ? 0.5 + (1.3 * Math.abs(bin - half)) / half : 0.7) / this.drawn.k;
       const path = new Path2D();
       for (const e of edges) this.trace(path, e);
@@ -179,12 +181,13 @@ class Painter {
   bin(e) {
     const half = (BINS - 1) / 2;
     if (!this.graph.weight) return half;
-    return half + Math.round(half * this.share(this.graph.weight[e], this.graph.weightLimit));
+    const weight = this.graph.weight[e];
+    return Number.isNaN(weight) ? BINS : half + Math.round(half * this.share(weight, this.graph.weightLimit));
   }
 
-  /** A value as a share of its limit, from -1 to 1; 0 for what isn't a number. */
+  /** A value as a share of its limit, from -1 to 1. */
   share(value, limit) {
-    return Number.isNaN(value) ? 0 : Math.min(Math.max(value / limit, -1), 1);
+    return Math.min(Math.max(value / limit, -1), 1);
   }
 
   paintNodes(state) {
@@ -234,6 +237,7 @@ class Painter {
     if (state.column[v] > state.step) return this.colour.paper;
     const { activation } = this.graph.samples[state.sample] ?? {};
     if (!activation) return this.colour.sink;
+    if (Number.isNaN(activation[v])) return this.colour.mark;
     return this.signs((this.share(activation[v], this.graph.activationLimit) + 1) / 2);
   }
 
@@ -321,13 +325,25 @@ class Painter {
       if (v < 0 || written >= MOST_LABELS || this.isDim(v, state)) continue;
       const [x, y] = spots[v];
       const label = shortened(this.graph.labels[v], 18);
-      const ringed = v === state.selected || v === state.current;
-      const above = y - radius - (ringed ? 9 : 4);
-      if (!this.inside(x, y) || !claim(taken, nodes, x, above - 4, 7.2 * label.length)) continue;
-      pen.strokeText(label, x, above);
-      pen.fillText(label, x, above);
+      const away = radius + (v === state.selected || v === state.current ? 9 : 4);
+      if (!this.inside(x, y)) continue;
+      const width = (this.widths[v] ??= pen.measureText(label).width);
+      const side = state.column[v] === 0 ? -1 : state.column[v] === state.layers.length - 1 ? 1 : 0;
+      const beside = side !== 0 && away + width < MARGIN.left; // before the first layer, or behind the last one
+      const middle = beside ? x + side * (away + width / 2) : this.within(x, width);
+      const base = beside ? y + 4 : y - away;
+      const free = (one) => !taken.has(one) && (beside || one === cell(x, y) || !nodes.has(one));
+      if (!claim(taken, free, middle, base - 4, width, beside ? 4 : 6)) continue;
+      pen.strokeText(label, middle, base);
+      pen.fillText(label, middle, base);
       written++;
     }
+  }
+
+  /** Where the middle of a name goes, so that the view's edge doesn't cut it. */
+  within(x, width) {
+    const seen = x >= 0 && x <= this.width;
+    return seen ? Math.max(Math.min(x, this.width - width / 2 - 3), width / 2 + 3) : x;
   }
 }
 
@@ -361,13 +377,13 @@ function cell(x, y) {
   return `${Math.floor(x / 8)},${Math.floor(y / 12)}`;
 }
 
-/** Take the cells that a label covers, unless one of them is taken or holds a node. */
-function claim(taken, nodes, x, y, width) {
+/** Take the cells that a label covers, so far up and down, if all of them are free. */
+function claim(taken, free, x, y, width, far) {
   const cells = [];
   for (let dx = -width / 2; dx < width / 2 + 8; dx += 8) {
-    for (const dy of [-6, 6]) cells.push(cell(x + Math.min(dx, width / 2), y + dy));
+    for (const dy of [-far, far]) cells.push(cell(x + Math.min(dx, width / 2), y + dy));
   }
-  if (cells.some((one) => taken.has(one) || nodes.has(one))) return false;
+  if (!cells.every(free)) return false;
   cells.forEach((one) => taken.add(one));
   return true;
 }

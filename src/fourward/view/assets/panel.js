@@ -101,7 +101,8 @@ class Panel {
     const rows = hits.slice(0, MOST_LISTED).map((v) => this.row(v, `layer ${state.layers[state.column[v]]}`));
     this.found.replaceChildren(...rows);
     const more = hits.length > MOST_LISTED ? `, the first ${MOST_LISTED} by layer` : "";
-    this.foundWords.textContent = `${counted(hits.length, "neuron")}${wanted ? " found" : ""}${more}`;
+    const where = graph.whole ? " found" : " found among those shown";
+    this.foundWords.textContent = `${counted(hits.length, "neuron")}${wanted ? where : ""}${more}`;
     return hits;
   }
 }
@@ -145,5 +146,15 @@ function scale(name, arrays, limit, painter) {
   }
   const item = element("span");
   item.append(`${name} ${low < 0 ? `≤ ${words(low)}` : "0"} `, canvas, ` ≥ ${words(limit)}`);
+  if (arrays.some((values) => values.some(Number.isNaN))) item.append(", not a number ", patch(painter.colour.mark));
   return item;
+}
+
+function patch(colour) {
+  const canvas = element("canvas");
+  canvas.width = canvas.height = 10;
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = colour;
+  pen.fillRect(0, 0, 10, 10);
+  return canvas;
 }

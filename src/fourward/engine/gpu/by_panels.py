@@ -1,0 +1,138 @@
+"""The launches over panels: one for all of them, or one for each stretch and one for the products between two.
+
+The first stretch notes the addresses of its tensors in a table, where the other launches look them up.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fourward.engine.gpu import ways
+from fourward.engine.gpu.call import Launch, counters, processors
+from fourward.engine.gpu.case import TYPES, Case
+from fourward.engine.gpu.graphs import graphs_of
+from fourward.engine.gpu.panels import panels_forward, panels_products
+from fourward.engine.gpu.panels_back import panels_backward, panels_products_back, panels_weights
+
+Numbers = tuple[int, ...]
+
+
+class Forward:
+    """A forward pass, tensors apart."""
+
+    def __init__(self, case: Case) -> None:
+        self.first, *self.others = _forward(case)  # of a stretch, of products, of a stretch, ...
+        self.wide, self.sums = case.wide, _sums(case)
+
+    def __call__(self, tensors: tuple[Tensor, ...], program: Tensor) -> None:
+        """Launch, given x, weight, bias, key, out and what is kept."""
+        if not self.others:
+            self.first(*tensors, tensors[5], program, counters(program.device))
+            return
+        given = *tensors, tensors[0].new_empty(self.sums, dtype=self.wide), program
+
+        def others(table: Tensor) -> None:
+            for i, launch in enumerate(self.others):
+                launch(*(given if i % 2 else given[7:]), table)
+
+        graphs_of(program).run(self, program.device, lambda table: self.first(*given, table), others)
+
+
+class Backward:
+    """A backward pass, tensors apart."""
+
+    def __init__(self, case: Case) -> None:
+        s, shares = case.shape, ways.shares_of(case.shape, case.batch)
+        self.first, *self.others, self.weights = _backward(case)
+        self.wide, self.sums = case.wide, _sums(case)
+        self.deltas = case.slices * s.rows * case.how.width + (shares > 1) * (s.tiles + s.panels) * (1 + shares * 1056)
+
+    def __call__(self, tensors: tuple[Tensor, ...], program: Tensor, weight: Tensor) -> None:
+        """Launch, given out_grad, key, x_grad, what was kept, weight_grad and bias_grad."""
+        kept = tensors[3]
+        deltas = kept.new_empty(self.deltas, dtype=self.wide)
+        sums = deltas.new_empty(self.sums) if self.others else deltas
+        given = *tensors[:4], deltas, sums, *tensors[4:], program
+
+        def others(table: Tensor) -> None:
+            for i, launch in enumerate(self.others):
+                launch(*(given if i % 2 else given[8:]), table)
+            self.weights(kept, deltas, *given[6:], table)
+
+        if self.others:
+            graphs_of(program).run(self, program.device, lambda table: self.first(*given, table), others)
+        else:
+            self.first(*given, program)
+            others(program)
+
+
+def _sums(case: Case) -> int:
+    """Room for what stretches take from others."""
+    shares = ways.spread_of(case.slices).shares
+    return shares * case.slices * case.shape.rows * case.how.width
+
+
+def _forward(case: Case) -> list[Launch]:
+    s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
+    spread, packers = ways.spread_of(slices), min(s.tiles + s.panels, 2 * processors(case.device))
+    step, lower = ways.step_of(how, s), s.start if how.name == "panels" else s.mid
+    keep_z, made = bool(s.z) and case.more, []
+    several = s.panels > step
+    sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
+    fields: Numbers = (
+        s.code,
+        s.node,
+        s.hidden,
+        s.bias_at,
+        s.nodes_at if case.everything else s.outputs_at,
+        lower,
+        s.start,
+    )
+    fields += s.block, s.last_of, s.word, s.base, s.own_word, s.own_base
+    flags = how.width, how.group, 1, s.codes, case.biased, case.p is not None, keep_z, ways.steps(s.codes)
+    for first in range(0, s.panels, step):
+        last = min(first + step, s.panels)
+        if first > 0:
+            grid = -(-slices // spread.slices), last - first, spread.shares
+            apart = s.rows, s.lead, slices, first, s.start, s.mid, s.block
+            fixed = how.width, spread.slices, spread.group, spread.stages, keep_z, TYPES[case.dtype], wide
+            made.append(Launch(panels_products, grid, apart, fixed, spread.warps))
+            packers = 0
+        numbers = *sizes, packers, slices, *case.draw, first, last, *fields
+        shared = *flags, spread.shares if first > 0 else 0, several and first == 0, wide
+        made.append(Launch(panels_forward, (packers + slices,), numbers, shared, how.warps))
+    return made
+
+
+def _backward(case: Case) -> list[Launch]:
+    s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
+    spread, shares = ways.spread_of(slices), ways.shares_of(s, case.batch)
+    step, upper = ways.step_of(how, s), s.back_start + 1 if how.name == "panels" else s.back_mid
+    top, made = (s.panels - 1) // step * step, []
+    sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels, slices, *case.draw
+    fields: Numbers = (
+        s.code,
+        s.node,
+        s.hidden,
+        s.all_of if case.everything else s.out_of,
+        s.own_back,
+        s.back_start,
+        upper,
+    )
+    fields += s.back_tile, s.back_panel, s.word
+    flags = how.width, how.group, 1, s.codes, case.p is not None, bool(s.z), case.more
+    for first in range(top, -1, -step):
+        last = min(first + step, s.panels)
+        if first < top:
+            low, high = s.lead + first if first > 0 else 0, s.lead + last
+            grid = -(-slices // spread.slices), high - low, spread.shares
+            apart = s.rows, s.lead, slices, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
+            fixed = how.width, spread.slices, spread.group, spread.stages, bool(s.z), TYPES[case.dtype], wide
+            made.append(Launch(panels_products_back, grid, apart, fixed, spread.warps))
+        numbers = *sizes, first, last, s.tiles + s.panels if shares > 1 else 0, *fields
+        shared = *flags, spread.shares if first < top else 0, 0 < first == top, wide
+        made.append(Launch(panels_backward, (slices,), numbers, shared, how.warps))
+    sizes_: Numbers = case.batch, s.rows, s.lead, s.tiles, s.panels, slices, s.block, s.word, s.base
+    sizes_ += s.own_word, s.own_base, s.bias_at, s.tile_panel
+    weighing = how.width, ways.SAMPLES, case.biased, shares > 1, top > 0, wide
+    return [*made, Launch(panels_weights, (s.tiles + s.panels, shares), sizes_, weighing, 4)]

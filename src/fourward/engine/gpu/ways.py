@@ -1,0 +1,101 @@
+"""Which way a network is walked, and how work is spread over the card; docs/gpu.md has the evidence."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from fourward.engine.gpu.program import LISTS, PANELS, STRETCH, Shape
+from fourward.plan.activations import ACTIVATIONS
+from fourward.plan.tiles import SIDE
+
+#: Activations of an instruction or two, as bits.
+CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
+WHOLE = 12  #: panels that one launch walks; more are walked in stretches
+WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
+SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
+PROGRAMS = 264  #: that keep a card busy with gradients of weights
+EDGES = 16  #: edges for each program that computes gradients of weights
+
+
+class Way(NamedTuple):
+    """How a batch is walked."""
+
+    name: str  #: "panels", "stretches", "lists" or "levels"
+    width: int  #: BB, samples in a slice
+    group: int  #: G, tiles at a time; or D, edges at a time
+    warps: int
+    span: int = 0  #: T, neurons at a time, where lists are walked
+
+
+@lru_cache(maxsize=256)
+def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
+    """The way for a batch."""
+    if kind == PANELS:
+        return Way("panels" if panel_count <= WHOLE else "stretches", WIDTH[PANELS], 1 if panel_count <= 4 else 2, 4)
+    degree = edges / max(rows, 1)
+    walk = (levels_ + rows / 8) * (0.6 + 0.1 * degree)  # microseconds, from measurements on an H200
+    spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+    if walk < spread:
+        return Way("lists", WIDTH[LISTS], 8, 4, 8)
+    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 and edges * batch > 1.5e8 else (32, 4, 4)))
+
+
+def way_of(shape: Shape, batch: int) -> Way:
+    """The way for a batch of this size."""
+    return way(shape.kind, shape.rows, shape.panels, shape.edges, shape.levels, batch)
+
+
+class Spread(NamedTuple):
+    """How the products between stretches are spread over the card."""
+
+    slices: int  #: that share a program, and with it the loads of weights
+    shares: int  #: programs that share the tiles of a panel
+    group: int  #: tiles at a time
+    stages: int  #: groups of tiles under way
+    warps: int
+
+
+def step_of(how: Way, s: Shape) -> int:
+    """Panels that a launch walks."""
+    return s.panels if how.name == "panels" else STRETCH
+
+
+def spread_of(slices: int) -> Spread:
+    """Few slices share their tiles among several programs, many slices share a program."""
+    programs = slices * STRETCH
+    if programs >= 512:
+        return Spread(4, 1, 4, 1, 4)
+    if programs >= 256:
+        return Spread(2, 1, 4, 2, 4)
+    return Spread(1, 4 if programs <= 32 else 2 if programs <= 64 else 1, 8, 2, 4)
+
+
+def shares_of(s: Shape, batch: int) -> int:
+    """Programs that share the batch, where the gradients of one tile are computed."""
+    return max(1, min(-(-batch // SAMPLES), PROGRAMS // max(s.tiles + s.panels, 1)))
+
+
+def steps(codes: int) -> int:
+    """How many steps of a sweep are written out: all if they are short, else so few that they compile in seconds."""
+    if codes & ~CHEAP == 0 and codes.bit_count() <= 2:
+        return 32
+    return 4 if codes.bit_count() == 1 else 2 if codes.bit_count() <= 4 else 1
+
+
+def describe(shape: Shape) -> str:
+    """How a batch of 128 is walked, and why so."""
+    how = way_of(shape, 128)
+    if shape.kind == PANELS:
+        filled = shape.edges / (shape.tiles + shape.panels) / SIDE**2
+        tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights, {filled:.0%} filled"
+        if how.name == "panels":
+            return f"walks {shape.panels} panels of {SIDE} neurons in one launch: {tiles}"
+        count = -(-shape.panels // STRETCH)
+        return f"walks {count} stretches of {STRETCH} panels, products between them spread over the card: {tiles}"
+    if shape.levels == 0:
+        return "copies: all nodes are inputs"
+    why = "tiles would be too empty, or too many"
+    if how.name == "lists":
+        return f"walks lists of edges in one launch, its {shape.levels:,} levels being narrow: {why}"
+    return f"walks lists of edges, a launch for each of {shape.levels:,} levels at a batch of 128: {why}"
