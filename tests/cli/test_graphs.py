@@ -301,6 +301,14 @@ def test_every_command_reads_a_graph_as_it_comes(run, tmp_path, words):
     assert "1 edges were added" in err
 
 
+@pytest.mark.parametrize("ending", [".onnx", ".pt2", ".py", ".tex"])
+def test_ways_out_say_that_they_are(run, tmp_path, ending):
+    (tmp_path / f"net{ending}").write_text("x")
+    code, _, err = run("import", f"net{ending}", "--out", "x.safetensors")
+    assert code == 2
+    assert f"{ending} is a way out, and isn't read again. Import the .safetensors" in err
+
+
 def test_import_of_a_pickled_genome(run, tmp_path):
     (tmp_path / "winner.pkl").write_bytes(b"\x80\x04}.")
     code, _, err = run("import", "winner.pkl", "--from", "neat", "--out", "w.safetensors")

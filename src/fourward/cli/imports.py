@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourward.cli.options import FormatOption, JsonOption, print_json
-from fourward.errors import OptionError
+from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from fourward.nn.module import FourWard
@@ -92,6 +92,11 @@ def _read(
                 f"--activation and --format are for graph files, but {file} is a network. Leave them away."
             )
         return load(file)
+    if format is None and file.suffix in (".onnx", ".pt2", ".py", ".tex"):
+        raise FileError(
+            f"{file}: {file.suffix} is a way out, and isn't read again. Import the .safetensors, .graphml, .gexf, .json "
+            "or .npz of the network."
+        )
     return exchange.read_network(file, activation=activation, format=format)
 
 
