@@ -175,6 +175,13 @@ def test_a_file_that_isnt_there(tmp_path):
             files.read(tmp_path / f"x.{ending}")
 
 
+def test_endings_may_be_in_capitals(tmp_path):
+    path = tmp_path / "X.CSV.GZ"
+    files.write(generate.chain(3), path)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert files.read_dag(path).dag == generate.chain(3)
+
+
 def test_a_format_can_be_named(tmp_path):
     path = put(tmp_path, "x.data", "a,b\n")
     assert files.read_dag(path, format="csv").dag.num_edges == 1

@@ -1,5 +1,7 @@
 """Data: what each file means, and what each bad cell is called."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,16 @@ def test_a_column_without_a_name_can_be_left_out(tmp_path):
 def test_numbers_too_large_to_be_standardised():
     with pytest.raises(DataError, match=r"column 2 holds 3e\+300, too large to be standardised"):
         Scaling.of(np.array([[1, 1e300], [2, 3e300]]))
+
+
+@pytest.mark.parametrize("name", ["T.CSV", "my.table.csv", "T.csv.GZ", "T.NPZ"])
+def test_endings_may_be_in_capitals(tmp_path, name):
+    if name == "T.NPZ":
+        with (tmp_path / name).open("wb") as file:
+            np.savez(file, x=np.eye(2), y=np.arange(2))
+    else:
+        written(tmp_path, gzip.compress(GOOD.encode()) if name.endswith("GZ") else GOOD, name)
+    assert read(tmp_path / name, None if name == "T.NPZ" else "kind").x.shape[1] == 2
 
 
 def test_a_constant_column_is_fine(tmp_path):

@@ -84,7 +84,7 @@ def _read(
                 "a TensorNEAT network doesn't say which nodes are its inputs: give --inputs and --outputs."
             )
         return exchange.read_tensorneat(file, inputs, outputs, output_transform=transform or "identity")
-    if file.suffix == ".safetensors":
+    if file.suffix.lower() == ".safetensors":
         from fourward.nn.saved import load
 
         if activation is not None or format is not None:
@@ -92,10 +92,10 @@ def _read(
                 f"--activation and --format are for graph files, but {file} is a network. Leave them away."
             )
         return load(file)
-    if format is None and file.suffix in (".onnx", ".pt2", ".py", ".tex"):
+    if format is None and file.suffix.lower() in (".onnx", ".pt2", ".py", ".tex"):
         raise FileError(
-            f"{file}: {file.suffix} is a way out, and isn't read again. Import the .safetensors, .graphml, .gexf, .json "
-            "or .npz of the network."
+            f"{file}: {file.suffix} is a way out, and isn't read again. Import the .safetensors, .graphml, .gexf, "
+            ".json or .npz of the network."
         )
     return exchange.read_network(file, activation=activation, format=format)
 

@@ -38,7 +38,7 @@ def info(
     from fourward.nn.module import FourWard
 
     removed = 0
-    if word.endswith(".safetensors") or Path(word).is_dir():
+    if word.lower().endswith(".safetensors") or Path(word).is_dir():
         from fourward.nn.saved import load
         from fourward.train.checkpoint import BEST
 

@@ -64,4 +64,4 @@ def _checkpoint(word: str) -> Path | None:
     path = Path(word)
     if path.is_dir():
         return path / checkpoint.BEST
-    return path if path.suffix == ".safetensors" else None
+    return path if path.suffix.lower() == ".safetensors" else None

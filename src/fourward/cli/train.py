@@ -124,7 +124,7 @@ def train(
         if found is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
         network = {"activation": activation, "dropout": dropout}
-        if str(graph).endswith(NETWORK):
+        if str(graph).lower().endswith(NETWORK):
             _check_default(context, list(network), f"{graph} is a network that has its own")
         options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
         setup = Setup(
@@ -141,7 +141,7 @@ def _graph(word: str | None, reading: Reading) -> Dag | FourWard | None:
     if word is None:
         reading.refuse("no graph was")
         return None
-    if word.endswith(NETWORK):
+    if word.lower().endswith(NETWORK):
         from fourward.nn.saved import load
 
         reading.refuse(f"{word} is a network that has its own")

@@ -21,7 +21,7 @@ def load(path: Path) -> Bytes:
         raise FileError(f"there is no file {path}.")
     if path.stat().st_size == 0:
         raise FileError(f"{path} is empty.")
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return _unpack(path)
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

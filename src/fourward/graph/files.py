@@ -156,7 +156,7 @@ def write(
     _check_labels(dag)
     if not _FORMATS[kind].keeps_neurons and (bias is not None or activation is not None):
         raise FileError(f"{kind} files have no place for biases and activations. Write graphml, gexf, json or npz.")
-    if kind == "npz" and path.suffix == ".gz":
+    if kind == "npz" and path.suffix.lower() == ".gz":
         raise FileError(f"{path}: npz files are packed already. Leave .gz away.")
     loaded = Loaded(
         dag,
@@ -164,7 +164,7 @@ def write(
         _checked(bias, len(dag.neurons), "biases"),
         None if activation is None else tuple(activation),
     )
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as temporary, opener(temporary, "wb") as file:
         _FORMATS[kind].write(loaded, file)
 

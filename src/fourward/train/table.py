@@ -22,7 +22,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 def load(path: str | Path) -> Frame:
     """A table whose first line names the columns. Only an empty cell is a missing value; nothing else means one."""
     path = Path(path)
-    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    *_, ending = ["", *(one.lower() for one in path.suffixes if one.lower() != ".gz")]
     if ending not in SEPARATORS:
         raise DataError(
             f"{path} is no data that fourward knows: digits, breast-cancer, wine, diabetes, or a file that ends in "
