@@ -41,6 +41,10 @@ def test_errors_name_the_file_that_was_wanted(tmp_path):
     with pytest.raises(IsADirectoryError) as caught:
         write(tmp_path / "folder", "text")
     assert caught.value.filename == str(tmp_path / "folder")
+    long = tmp_path / ("x" * 300)
+    with pytest.raises(OSError, match="too long") as caught:
+        write(long, "text")
+    assert caught.value.filename == str(long)
     other = FileNotFoundError(errno.ENOENT, "No such file", "other.txt")
     with pytest.raises(FileNotFoundError, match=r"other\.txt"):
         write(tmp_path / "x.txt", "half", other)
