@@ -3,10 +3,7 @@
 import subprocess
 import sys
 
-import pytest
-
 from fourward import demo
-from fourward._files import replacing
 
 
 def test_the_worm_learns_the_digits(tmp_path, capsys):
@@ -23,18 +20,3 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
 def test_the_command_explains_itself():
     done = subprocess.run([sys.executable, "-m", "fourward.demo", "--help"], capture_output=True, text=True, check=True)
     assert "--epochs" in done.stdout
-
-
-def test_a_crash_leaves_the_old_file(tmp_path):
-    path = tmp_path / "kept.txt"
-    path.write_text("old")
-
-    def crash():
-        with replacing(path) as temporary:
-            temporary.write_text("half")
-            raise RuntimeError("disk full")
-
-    with pytest.raises(RuntimeError, match="disk full"):
-        crash()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]

@@ -1,20 +1,30 @@
-"""Writing files so that a crash never leaves half of one."""
+"""Writing files so that neither a crash nor a power cut leaves half of one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, of the same ending; renamed to it if the block ends well, else removed."""
+    """A temporary path beside `path`, of the same ending; renamed to it if the block ends well, else removed.
+
+    What the block wrote reaches the disk before the name does. An OSError names `path`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
+        with temporary.open("r+b") as file:
+            os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary), temporary):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

@@ -8,6 +8,7 @@ import pytest
 from fourward import __version__
 from fourward.cli import app
 from fourward.errors import GraphError, MissingExtraError
+from fourward.graph import named
 
 
 def test_help_names_the_commands(capsys):
@@ -45,6 +46,15 @@ def test_errors_have_exit_codes_and_no_traceback(error, code, text, monkeypatch,
     assert capsys.readouterr().err.startswith(text)
     assert app.main(["demo", "--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_within_a_command_is_said(monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(named, "find", stop)
+    assert app.main(["info", "er:9:0.5"]) == 130
+    assert capsys.readouterr().err == "fourward: interrupted\n"
 
 
 def test_the_command_starts_without_torch():

@@ -157,15 +157,13 @@ def test_an_edge_list_larger_than_memory(run, monkeypatch):
     monkeypatch.setattr(content._memory, "available", lambda: 2**18)
     code, _, err = run("info", "x.csv")
     assert code == 2
-    assert (
-        "it has about 9,999 edges, and reading it would take about 976.5 KiB of memory, but 256.0 KiB are free" in err
-    )
+    assert "it has about 9,999 edges, which would take about 976.5 KiB of memory, but 256.0 KiB are free" in err
 
 
 def test_a_full_disk(run, tmp_path, monkeypatch):
     monkeypatch.setitem(files._FORMATS, "csv", files._FORMATS["csv"]._replace(write=full))
     code, _, err = run("graph", "er:10:0.5", "--out", "y.csv")
-    assert (code, err) == (1, "fourward: No space left on device\n")
+    assert (code, err) == (1, "fourward: y.csv: No space left on device\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -263,6 +261,52 @@ def test_import_refuses_options_of_another_kind(run, tmp_path, words, option):
     code, _, err = run("import", "x.csv", *words, "--out", "x.safetensors")
     assert code == 2
     assert f"{option} is an option of --from" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["import", "net.safetensors", "--activation", "relu", "--out", "x.safetensors"],
+        ["import", "net.safetensors", "--format", "csv", "--out", "x.safetensors"],
+        ["info", "net.safetensors", "--activation", "relu"],
+        ["info", "net.safetensors", "--remove-feedback"],
+        ["train", "net.safetensors", "--inputs", "a", "--data", "wine"],
+    ],
+)
+def test_options_of_a_graph_are_refused_with_a_network(run, tmp_path, words):
+    save(FourWard(generate.chain(3)), "net.safetensors")
+    code, _, err = run(*words)
+    assert code == 2
+    assert "net.safetensors is a network" in " ".join(err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info"],
+        ["draw", "--out", "x.svg"],
+        ["view", "--no-open"],
+        ["bench", "--batches", 2, "--methods", "fourward"],
+        ["train", "--data", "wine", "--epochs", 1, "--device", "cpu"],
+    ],
+)
+def test_every_command_reads_a_graph_as_it_comes(run, tmp_path, words):
+    (tmp_path / "g.dat").write_text("1,a,b,x\n2,b,c,x\n3,c,b,x\n4,a,b,x\n")
+    name, *rest = words
+    reading = ["--format", "csv", "--columns", "2,3", "--no-header", "--remove-feedback", "--merge"]
+    code, _, err = run(name, "g.dat", *rest, *reading)
+    assert code == 0, err
+    assert "1 feedback edges were removed: c -> b" in err
+    assert "1 edges were added" in err
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".pt2", ".py", ".tex"])
+def test_ways_out_say_that_they_are(run, tmp_path, ending):
+    (tmp_path / f"net{ending}").write_text("x")
+    code, _, err = run("import", f"net{ending}", "--out", "x.safetensors")
+    assert code == 2
+    assert f"{ending} is a way out, and isn't read again. Import the .safetensors" in err
 
 
 def test_import_of_a_pickled_genome(run, tmp_path):

@@ -7,6 +7,7 @@ import torch
 
 import fourward as fw
 from fourward.cli import app
+from fourward.cli.options import Reading
 from fourward.cli.shown import open_shown, read_samples
 from fourward.train import checkpoint
 from fourward.train.model import Model, Scaling
@@ -61,7 +62,7 @@ def test_a_machine_without_a_browser_is_told(here, capsys, monkeypatch):
 
 
 def test_a_nervous_system_brings_its_strengths():
-    shown = open_shown("c-elegans", None)
+    shown = open_shown("c-elegans", Reading(), None)
     worm = fw.connectomes.load("c-elegans")
     strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))
     labels = shown.thing.labels
@@ -76,7 +77,7 @@ def test_saved_networks_and_runs_are_found(command, here, net):
         fw.save(net, folder / name)
     for word in ("net.safetensors", "run"):
         assert app.main([command, word, "--out", f"{word}.{'svg' if command == 'draw' else 'html'}"]) == 0
-    assert torch.equal(open_shown("run", None).thing.weight, net.weight)
+    assert torch.equal(open_shown("run", Reading(), None).thing.weight, net.weight)
 
 
 def test_samples_of_a_network_are_columns_named_as_its_inputs(here, net):
@@ -104,6 +105,7 @@ def test_samples_of_a_model_go_through_its_adaptors(here, net):
         (["view", "chain:3", "--samples", "rows.csv"], "is a graph, which has no weights"),
         (["view", "chain:3", "--around", "9"], "no node has the label '9'"),
         (["view", "missing.safetensors"], "missing.safetensors"),
+        (["draw", "net.safetensors", "--merge"], "--merge was given, but net.safetensors is a network"),
     ],
 )
 def test_bad_words_are_bad_input(words, wrong, here, capsys):

@@ -2,6 +2,7 @@
 
 import math
 import re
+import resource
 
 import numpy as np
 import onnx
@@ -104,6 +105,21 @@ def test_pt2_runs_in_plain_torch(tmp_path):
         x = batch(net, rows).float()
         torch.testing.assert_close(program.module()(x), net.eval()(x))
     assert not any("fourward" in str(node.target) for node in program.graph.nodes)
+
+
+def test_pt2_on_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            export(FourWard(generate.chain(3), seed=0), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_safetensors(tmp_path):

@@ -2,20 +2,16 @@
 
 import contextlib
 import gzip
-import json
-import pickle
 
-import networkx as nx
 import numpy as np
 import pytest
-import scipy.io
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fourward import Dag, connectomes, files, generate
-from fourward.errors import CycleError, FileError, FourwardError, GraphError, OptionError, WeightError
-from fourward.graph import content, weighted
+from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
+from fourward.graph import content
+from tests.graph.put import put
 
 FORMATS = ["graphml", "gexf", "json", "mtx", "npz", "csv", "tsv", "edges"]
 WITH_NEURONS = ["graphml", "gexf", "json", "npz"]
@@ -38,12 +34,6 @@ DAGS = {
     "digits as text": Dag.from_edges([("1", "2"), ("2", "03")]),
     "one node": Dag.from_edges([], nodes=1),
 }
-
-
-def put(folder, name, text):
-    path = folder / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
 
 
 def assert_same_dag(got, want):
@@ -133,242 +123,6 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    ("text", "labels", "weight"),
-    [
-        ("a,b\nb,c\n", ["a", "b", "c"], None),
-        ("a,b", ["a", "b"], None),
-        ("a;b;2\n", ["a", "b"], [2]),
-        ("\ufeffa,b\r\nb,c\r\n", ["a", "b", "c"], None),
-        ("source,target\nx,y\n", ["x", "y"], None),
-        ("From,To\nx,y\n", ["x", "y"], None),
-        ("what,ever\n1,2\n", [1, 2], None),
-        ("what,ever,n\nx,y,2\n", ["x", "y"], [2]),
-        ("x,y\nu,v\n", ["x", "y", "u", "v"], None),
-        ("x,y\nnan,inf\n", ["x", "y", "nan", "inf"], None),
-        (b"# caf\xe9\nx,y\n", ["x", "y"], None),
-        ("# a comment\n\n9,1\n# another, here\n\n1,3\n", [1, 3, 9], None),
-        ("# a comment\nx,y\n#x,z\n", ["x", "y"], None),
-        ("1,2\n2,n3\n", ["1", "2", "n3"], None),
-        ("01,2\n", ["01", "2"], None),
-        ('"1",2\n', ["1", "2"], None),
-        ('"a,b",c,1e-3\n', ["a,b", "c"], [1e-3]),
-        ("1,2,0.5\n2,3,-1\n", [1, 2, 3], [0.5, -1]),
-        ("3,1\n720575940610453042,3\n", [1, 3, 720575940610453042], None),
-        ("1,99999999999999999999\n", ["1", "99999999999999999999"], None),
-        ("source, target\na, b\nb , c\n", ["a", "b", "c"], None),
-        (" a,\tb \r\nb, c d\r\n \r\nc d,e ", ["a", "b", "c d", "e"], None),
-        ("1, 2\n2, 3\n", [1, 2, 3], None),
-        ("1, 2, .5\n2, n3, 1\n", ["1", "2", "n3"], [0.5, 1]),
-        ('a, " b, "" c " , 1\n" b, "" c ",d,2\n', ["a", ' b, " c ', "d"], [1, 2]),
-        ('" a",b\n', [" a", "b"], None),
-        ("root,1\n1,2\n2,3\n", ["root", "1", "2", "3"], None),
-        ("na,nb\n1,2\n", [1, 2], None),
-    ],
-)
-def test_edge_lists_as_they_come(text, labels, weight, tmp_path):
-    got = files.read(put(tmp_path, "x.csv", text))
-    assert list(got.graph.labels) == labels
-    assert (got.weight is None) == (weight is None)
-    assert weight is None or got.weight.tolist() == weight
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "pairs"),
-    [
-        ("x.tsv", "a b\tc\n", [("a b", "c")]),
-        ("x.txt", "# Nodes: 3\n# From\tTo\n0\t1\n", [(0, 1)]),
-        ("x.txt", "0 1\n1 2\n", [(0, 1), (1, 2)]),
-        ("x.edgelist", "a,b\n", [("a", "b")]),
-    ],
-)
-def test_endings_and_delimiters(name, text, pairs, tmp_path):
-    assert files.read_dag(put(tmp_path, name, text)).dag == Dag.from_edges(pairs)
-
-
-def test_columns_of_a_table_with_more(tmp_path):
-    path = put(tmp_path, "x.csv", "pre,post,where,count\n7,8,LO,3\n8,9,ME,4\n")
-    for columns in (["pre", "post", "count"], [1, 2, 4], ["1", "2", "4"]):
-        got = files.read_dag(path, columns=columns)
-        assert got.dag == Dag.from_edges([(7, 8), (8, 9)])
-        assert got.weight.tolist() == [3, 4]
-    assert files.read_dag(path, columns=["post", "pre"]).dag == Dag.from_edges([(8, 7), (9, 8)])
-    assert files.read_dag(path, columns=[1, 3], header=False).dag.num_nodes == 6
-    with pytest.raises(FileError, match=r"line 2: the weight 'LO'.*--columns"):
-        files.read(path)
-    with pytest.raises(OptionError, match=r"no column 'from': its columns are pre, post, where, count"):
-        files.read(path, columns=["from", "to"])
-    with pytest.raises(OptionError, match="two or three"):
-        files.read(path, columns=["pre"])
-    with pytest.raises(OptionError, match="options of edge lists"):
-        files.read(put(tmp_path, "x.json", "{}"), columns=[1, 2])
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("a,b\nb\n", r"x\.csv, line 2 has 1 columns"),
-        ("source,target\na,b,c\n", r"line 2 has 3 columns"),
-        ("# top\na,b\n\n# mid\nb,c,d\n", r"line 5 has 3 columns"),
-        ("a,b,1\nb,c,x\n", r"line 2: the weight 'x' is no finite number"),
-        ("a,b,1\nb,c,inf\n", r"line 2: the weight 'inf' is no finite number"),
-        ("1,2,NA\n2,3,.5\n", r"line 1: the weight 'NA' is no finite number"),
-        ("a,b,nan\nb,c,1\n", r"line 1: the weight 'nan' is no finite number"),
-        ("a,b,1\nb,c,\n", r"line 2: a label or a weight is missing"),
-        ("a,b\n,c\n", r"line 2: a label or a weight is missing"),
-        ("1,2\n,3\n", r"line 2: a label or a weight is missing"),
-        ("", "is empty"),
-        ("\n\n", "no edges"),
-        ("# only this\n", "no edges"),
-        ("source,target\n", "no edges below"),
-        ("alone\n", r"line 1: an edge has a source and a target"),
-        ("a,b\rb,c\r", "carriage return"),
-        ("a,b\nb,é\n".encode("latin-1"), "no UTF-8"),
-        ("a,b\nb,c\n".encode("utf-16"), "UTF-16"),
-        (b"\x00" * 2**21, "no edge list"),
-        ('# fourward {"nodes": [1]}\n1,2\n', "2, which the list of nodes"),
-        ("# fourward {nodes}\n1,2\n", "should be JSON"),
-        ('# fourward {"nodes": 5}\n1,2\n', "should list labels"),
-    ],
-)
-def test_edge_lists_that_are_wrong(text, match, tmp_path):
-    with pytest.raises(FileError, match=match):
-        files.read(put(tmp_path, "x.csv", text))
-
-
-def test_a_table_of_two_columns_after_one_of_three(tmp_path):
-    """The first line wins, and the line that differs is named, however far down it stands."""
-    text = "".join(f"{k},{k + 1},1\n" for k in range(50_000)) + "1,2\n"
-    with pytest.raises(FileError, match="line 50001 has 2 columns"):
-        files.read(put(tmp_path, "x.csv", text))
-
-
-@pytest.mark.parametrize(
-    ("text", "error", "match"),
-    [
-        ("a,b\nb,a\n", CycleError, r"x\.csv: .*directed cycle of 2 edges.*--remove-feedback"),
-        ("a,b\n# note\nb,b\n", GraphError, r"'b' -> 'b' \(line 3\).*--remove-feedback"),
-        ("a,b\nb,c\na,b\n", GraphError, r"'a' -> 'b' \(line 3\).*--merge"),
-    ],
-)
-def test_edges_that_make_no_dag_are_named(text, error, match, tmp_path):
-    with pytest.raises(error, match=match):
-        files.read_dag(put(tmp_path, "x.csv", text))
-
-
-def test_feedback_is_removed_and_reported(tmp_path):
-    path = put(tmp_path, "x.csv", "a,b,1\nb,c,2\nc,a,3\nc,c,4\nc,d,5\n")
-    got = files.read_dag(path, remove_feedback=True)
-    assert got.dag == Dag.from_edges([("a", "b"), ("b", "c"), ("c", "d")])
-    assert got.weight.tolist() == [1, 2, 5]
-    assert got.removed == (("c", "a"), ("c", "c"))
-
-
-def test_edges_between_the_same_nodes_are_added_up(tmp_path):
-    path = put(tmp_path, "x.csv", "b,c,1\na,b,2\nb,c,4\n")
-    got = files.read_dag(path, merge=True)
-    assert got.dag == Dag.from_edges([("b", "c"), ("a", "b")])
-    assert dict(zip(map(tuple, got.dag.edges.tolist()), got.weight.tolist(), strict=True)) == {(2, 0): 2, (0, 1): 5}
-    assert got.merged == 1
-
-
-@pytest.mark.parametrize("ending", ["graphml", "gexf", "json", "mtx"])
-def test_undirected_files_say_so_and_can_be_oriented(ending, tmp_path):
-    graph = nx.karate_club_graph()
-    path = tmp_path / f"x.{ending}"
-    write_undirected(graph, path)
-    with pytest.raises(GraphError, match=r"undirected \(34 nodes, 78 edges\).*--orient random --seed 0"):
-        files.read_dag(path)
-    got = files.read_dag(path, orient="random", seed=3)
-    assert (got.dag.num_nodes, got.dag.num_edges) == (34, 78)
-    assert got.dag == files.read_dag(path, orient="random", seed=3).dag
-    assert got.dag != files.read_dag(path, orient="random", seed=4).dag
-    for (u, v), weight in zip(got.dag.edges.tolist(), got.weight.tolist(), strict=True):
-        assert weight == graph.edges[int(got.dag.labels[u]), int(got.dag.labels[v])]["weight"]
-
-
-def write_undirected(graph, path):
-    if path.suffix == ".json":
-        path.write_text(json.dumps(nx.node_link_data(graph, edges="links")))
-    elif path.suffix == ".mtx":
-        scipy.io.mmwrite(path, nx.to_scipy_sparse_array(graph), symmetry="symmetric")
-    else:
-        {".graphml": nx.write_graphml, ".gexf": nx.write_gexf}[path.suffix](graph, path)
-
-
-def test_orienting(tmp_path):
-    path = put(tmp_path, "x.csv", "a,b\nb,c\nc,a\nc,c\n")
-    with pytest.raises(GraphError, match="itself"):
-        files.read_dag(path, orient="random", seed=0)
-    got = files.read_dag(path, orient="random", seed=0, remove_feedback=True)
-    assert got.dag.num_edges == 3
-    assert got.removed == (("c", "c"),)
-    with pytest.raises(OptionError, match="either 'random' or None"):
-        files.read_dag(path, orient="left")
-    directed = tmp_path / "x.graphml"
-    files.write(generate.chain(3), directed)
-    with pytest.raises(GraphError, match="would lose its directions"):
-        files.read_dag(directed, orient="random")
-
-
-BOMB = """<?xml version="1.0"?>
-<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>
-<graphml><graph edgedefault="directed"><node id="&c;"/></graph></graphml>"""
-SPACE = "http://graphml.graphdrawing.org/xmlns"
-OUTSIDE = BOMB.replace('<!ENTITY a "ha">', '<!ENTITY a SYSTEM "file:///etc/passwd">')
-
-
-@pytest.mark.parametrize("ending", ["graphml", "gexf"])
-@pytest.mark.parametrize("text", [BOMB, OUTSIDE, BOMB.split("[")[0] + ">" + BOMB.split("]>")[1]])
-def test_entities_and_document_types_are_refused_before_parsing(text, ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(nx, "read_graphml", lambda path: pytest.fail("parsed"))
-    with pytest.raises(FileError, match=r"line 2: the file declares a document type"):
-        files.read(put(tmp_path, f"x.{ending}", text))
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("<graphml><graph>", "line 1: this is no XML"),
-        ("plain words", "no XML"),
-        ("<svg/>", "no GraphML that networkx can read"),
-        (
-            f'<graphml xmlns="{SPACE}"><graph edgedefault="directed"><edge source="a"/></graph></graphml>',
-            "line 1: an edge has no source",
-        ),
-        (f'<graphml xmlns="{SPACE}"><graph edgedefault="directed"/></graphml>', "empty"),
-    ],
-)
-def test_xml_that_is_no_graph(text, match, tmp_path):
-    with pytest.raises(FourwardError, match=match):
-        files.read_dag(put(tmp_path, "x.graphml", text))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "match"),
-    [
-        (lambda g: g.edges[0, 1].update(weight="much"), FileError, "weight of 'much'"),
-        (lambda g: g.edges[0, 1].pop("weight"), WeightError, "1 of 2 edges have no weight"),
-        (lambda g: g.edges[0, 1].update(weight=float("inf")), WeightError, "finite"),
-        (lambda g: g.nodes[0].update(bias=1.0), GraphError, "1 inputs have a bias"),
-    ],
-)
-@pytest.mark.parametrize("ending", ["json", "graphml"])
-def test_attributes_that_are_wrong(change, error, match, ending, tmp_path):
-    graph = nx.DiGraph()
-    graph.add_weighted_edges_from([(0, 1, 1.5), (1, 2, 2.5)])
-    change(graph)
-    path = tmp_path / f"x.{ending}"
-    if ending == "json":
-        path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
-    else:
-        nx.write_graphml(graph, path, infer_numeric_types=True)
-    with pytest.raises(error, match=match):
-        files.read_dag(path)
-    bare = files.read_dag(path, bare=True)
-    assert (bare.dag.num_edges, bare.weight, bare.bias) == (2, None, None)
-
-
 def test_any_format_can_be_read_bare(tmp_path):
     for ending in FORMATS:
         path, neurons = tmp_path / f"x.{ending}", {"bias": [1, 2]} if ending in WITH_NEURONS else {}
@@ -376,99 +130,6 @@ def test_any_format_can_be_read_bare(tmp_path):
         assert files.read_dag(path, bare=True) == (generate.chain(3), None, None, None, (), 0)
     text = put(tmp_path, "y.csv", "a,b,much\nb,c,little\n")
     assert files.read_dag(text, bare=True).dag.num_edges == 2
-
-
-def test_parallel_edges_are_named(tmp_path):
-    graph = nx.MultiDiGraph([("a", "b"), ("a", "b")])
-    nx.write_graphml(graph, tmp_path / "x.graphml")
-    with pytest.raises(GraphError, match=r"'a' -> 'b'.*--merge"):
-        files.read_dag(tmp_path / "x.graphml")
-    assert files.read_dag(tmp_path / "x.graphml", merge=True).dag.num_edges == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("{", "line 1: this is no JSON"),
-        ("[]", "node-link JSON has"),
-        ("{}", "node-link JSON has"),
-        ('{"nodes": [{"id": [1, {}]}], "edges": []}', "node-link JSON has"),
-        ('{"nodes": [{"id": 1}], "edges": [{"source": 1, "target": 2}]}', "aren't both nodes"),
-        ('{"nodes": [{"id": ' + "1" * 5000 + '}], "edges": []}', "JSON can't be read"),
-        ("[" * 100_000, "nested too deep|no JSON"),
-        ('{"directed": true, "nodes": [{"id": 1, "fourward_input": "x"}, {"id": 2, "fourward_input": 1}], "edges": []}',
-         "can't be used"),
-    ],
-)  # fmt: skip
-def test_json_that_is_no_graph(text, match, tmp_path):
-    with pytest.raises(FourwardError, match=match):
-        files.read_dag(put(tmp_path, "x.json", text))
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("1 2 3\n", "doesn't start with %%MatrixMarket"),
-        ("%%MatrixMarket matrix array real general\n1 1\n1\n", "coordinate form was wanted"),
-        ("%%MatrixMarket matrix coordinate complex general\n1 1 0\n", "real numbers"),
-        ("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 1 1\n", "general or symmetric"),
-        ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 2 1\n", "square"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 99\n1 2 1\n", "too short"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 7 1\n", "Matrix Market"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 nan\n", "line 3: b'n' belongs to no number"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 1e999\n", "no number|Matrix Market"),
-        ('%%MatrixMarket matrix coordinate pattern general\n%fourward {"nodes": [1]}\n2 2 1\n1 2\n', "lists 1 nodes"),
-    ],
-)
-def test_matrices_that_are_no_graphs(text, match, tmp_path):
-    with pytest.raises(FileError, match=match):
-        files.read(put(tmp_path, "x.mtx", text))
-
-
-class Evil:
-    def __reduce__(self):
-        return pytest.fail, ("code from a file has run",)
-
-
-@pytest.mark.parametrize(
-    "arrays", [{"edges": np.array([Evil()])}, {"edges": np.zeros((0, 2), int), "x": np.array([Evil()])}]
-)
-def test_pickles_are_refused(arrays, tmp_path):
-    np.savez(tmp_path / "x.npz", **arrays)
-    with pytest.raises(FileError, match="could run code"):
-        files.read(tmp_path / "x.npz")
-    with pytest.raises(FileError, match="can't be read as npz"):
-        files.read(put(tmp_path, "y.npz", pickle.dumps({"edges": 1})))
-
-
-@pytest.mark.parametrize(
-    ("arrays", "match"),
-    [
-        ({"x": np.zeros(3)}, "has the arrays x"),
-        ({"edges": np.zeros((3, 2))}, "whole numbers"),
-        ({"edges": np.zeros((3, 3), int)}, r"\(E, 2\)"),
-        ({"edges": np.array([[0, 5]]), "labels": np.arange(3)}, "nodes 0 to 2"),
-        ({"edges": np.array([[0, 1]]), "labels": np.zeros(2)}, "'labels' must be"),
-        ({"edges": np.array([[0, 1]]), "labels": np.array(["a", "a"])}, "distinct"),
-        ({"edges": np.array([[0, 1]]), "inputs": np.array([9])}, "numbers of nodes"),
-        ({"edges": np.array([[0, 1]]), "weight": np.zeros(5)}, "'weight' must hold 1 numbers"),
-        ({"edges": np.array([[0, 1]]), "weight": np.array([np.nan])}, "no number"),
-        ({"edges": np.array([[0, 1]]), "activation": np.zeros(2)}, "'activation' must hold 2 words"),
-        ({"edges": np.array([[0, 1]]), "bias": np.array(["x", "y"])}, "'bias' must hold 2 numbers"),
-    ],
-)
-def test_arrays_that_are_no_graphs(arrays, match, tmp_path):
-    np.savez(tmp_path / "x.npz", **arrays)
-    with pytest.raises(FourwardError, match=match):
-        files.read_dag(tmp_path / "x.npz")
-
-
-def test_scipys_own_files(tmp_path):
-    matrix = sp.csr_array(np.array([[0, 2.5, 0], [0, 0, 1.5], [0, 0, 0]]))
-    sp.save_npz(tmp_path / "x.npz", matrix)
-    got = files.read_dag(tmp_path / "x.npz")
-    assert got.dag == Dag.from_scipy(matrix)
-    assert got.weight.tolist() == [2.5, 1.5]
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "mtx", "npz", "graphml", "gexf", "json"])
@@ -480,15 +141,6 @@ def test_a_file_larger_than_memory_says_what_it_needs_before_it_starts(ending, t
     monkeypatch.setattr(content._memory, "available", lambda: 20_000)
     with pytest.raises(FileError, match=r"too large for this machine: .*about .*iB of memory, but 19\.5 KiB are free"):
         files.read(path)
-
-
-def test_the_estimate_of_an_edge_list_is_near(tmp_path, monkeypatch):
-    files.write(generate.chain(100_001), tmp_path / "x.csv")
-    monkeypatch.setattr(content._memory, "available", lambda: 1000)
-    with pytest.raises(FileError) as caught:
-        files.read(tmp_path / "x.csv")
-    count = int(str(caught.value).split("it has about ")[1].split(" ")[0].replace(",", ""))
-    assert abs(count - 100_000) < 2_000
 
 
 def test_gzip_that_grows_past_memory_is_stopped(tmp_path, monkeypatch):
@@ -521,6 +173,13 @@ def test_a_file_that_isnt_there(tmp_path):
     for ending in FORMATS:
         with pytest.raises(FileError, match="there is no file"):
             files.read(tmp_path / f"x.{ending}")
+
+
+def test_endings_may_be_in_capitals(tmp_path):
+    path = tmp_path / "X.CSV.GZ"
+    files.write(generate.chain(3), path)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert files.read_dag(path).dag == generate.chain(3)
 
 
 def test_a_format_can_be_named(tmp_path):
@@ -556,15 +215,3 @@ def test_mutated_files_never_give_a_traceback(ending, data, tmp_path_factory):
 def read_or_refuse(path):
     with contextlib.suppress(FourwardError):
         files.read_dag(path, remove_feedback=True, merge=True)
-
-
-def test_a_networkx_graph_carries_its_numbers():
-    loaded = weighted.settle(weighted.Weighted(weighted.convert.from_pairs([("a", "b"), ("b", "c")])))
-    loaded = loaded._replace(weight=np.array([1.0, 2.0]), bias=np.array([0.5, 0.0]), activation=("tanh", None))
-    graph = weighted.to_networkx(loaded)
-    assert graph.nodes["b"] == {"bias": 0.5, "activation": "tanh"}
-    again = weighted.settle(weighted.from_networkx(graph))
-    assert again.dag == loaded.dag
-    assert again.weight.tolist() == [1, 2]
-    assert again.bias.tolist() == [0.5, 0]
-    assert again.activation == ("tanh", None)

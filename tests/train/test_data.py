@@ -1,10 +1,13 @@
 """Data: what each file means, and what each bad cell is called."""
 
+import gzip
+
 import numpy as np
 import pytest
 
 from fourward.errors import DataError, OptionError
 from fourward.train.data import read, read_features, split
+from fourward.train.model import Scaling
 
 GOOD = "a,b,kind\n1,2,red\n3,4,blue\n5,6,red\n"
 
@@ -79,12 +82,37 @@ def test_the_task_can_be_overruled(tmp_path):
         ("a,y\n1,0.5\n2,1.5\n3,n/a\n", r"row 3, column 'y' holds 'n/a', but most targets are numbers"),
         ("", r"can't be read as a table"),
         ("a,y\n", r"no rows"),
-        (b"a,y\n\xff\xfe,p\n", r"can't be read as a table"),
+        (b"a,y\n\xff\xfe,p\n", r"t\.csv is no UTF-8 text. Save it as UTF-8"),
+        ("a,y\n1,p\n2,q\n".encode("utf-16"), r"is no UTF-8 text"),
+        ("a\ty\n1\tp\n", r"t\.csv has tabs between its cells"),
+        (",a,y\n0,7,p\n1,8,q\n", r"column 1 has no name.*--drop 'Unnamed: 0'"),
+        ("a,y,\n7,p,\n8,q,\n", r"column 3 has no name"),
     ],
 )
 def test_bad_tables(tmp_path, text, words):
     with pytest.raises(DataError, match=words):
         read(written(tmp_path, text), "y")
+
+
+def test_a_column_without_a_name_can_be_left_out(tmp_path):
+    path = written(tmp_path, ",a,y\n0,7,p\n1,8,q\n")
+    assert read(path, "y", drop=["Unnamed: 0"]).features == ["a"]
+    assert read(path, "y", features=["a"], classes=["p", "q"]).x.tolist() == [[7], [8]]
+
+
+def test_numbers_too_large_to_be_standardised():
+    with pytest.raises(DataError, match=r"column 2 holds 3e\+300, too large to be standardised"):
+        Scaling.of(np.array([[1, 1e300], [2, 3e300]]))
+
+
+@pytest.mark.parametrize("name", ["T.CSV", "my.table.csv", "T.csv.GZ", "T.NPZ"])
+def test_endings_may_be_in_capitals(tmp_path, name):
+    if name == "T.NPZ":
+        with (tmp_path / name).open("wb") as file:
+            np.savez(file, x=np.eye(2), y=np.arange(2))
+    else:
+        written(tmp_path, gzip.compress(GOOD.encode()) if name.endswith("GZ") else GOOD, name)
+    assert read(tmp_path / name, None if name == "T.NPZ" else "kind").x.shape[1] == 2
 
 
 def test_a_constant_column_is_fine(tmp_path):

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import fourward as fw
@@ -73,8 +75,10 @@ def test_a_folder_has_it_all(tmp_path):
     assert any((tmp_path / "run" / "tensorboard").iterdir())
     with pytest.raises(OptionError, match="already holds a run"):
         run.start(dag(), setup, tmp_path / "run")
+    (tmp_path / "run" / "history.csv").unlink()
     again = run.resume(tmp_path / "run")
     assert again.measures == result.measures, "nothing was left to learn"
+    assert written(tmp_path / "run") == curves(result.history)
 
 
 @pytest.mark.parametrize(("calls", "schedule"), [(2, "one-cycle"), (5, "constant"), (8, "cosine"), (11, "one-cycle")])
@@ -129,6 +133,17 @@ def test_measures_are_finite_or_none():
         model.leave.bias.fill_(torch.inf)
     said = measure(model, np.zeros((3, 1)), np.arange(3.0)[:, None])
     assert {name: said[name] for name in ("loss", "r2", "mae", "rmse")} == dict.fromkeys(("loss", "r2", "mae", "rmse"))
+
+
+def test_what_a_checkpoint_says_is_json_for_all_readers(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).normal(size=(40, 2)), y=np.full(40, 2.5))
+    setup = Setup(str(tmp_path / "t.npz"), task="regression", options=Options(epochs=3))
+    with pytest.raises(run.Interrupted):
+        run.start(dag(), setup, tmp_path / "run", watchers=[Asks(2)])
+    with safe_open(tmp_path / "run" / "last.safetensors", "pt") as file:
+        said = json.loads(file.metadata()["fourward"], parse_constant=pytest.fail)
+    assert said["state"]["history"]["held_score"] == [None, None]
+    assert np.isnan(run.resume(tmp_path / "run").history.held_score).all()
 
 
 def test_the_best_model_is_remembered(tmp_path):
@@ -241,6 +256,30 @@ def test_only_the_same_run_goes_on(paused, tmp_path):
         run.resume(tmp_path)
 
 
+def test_a_run_goes_on_from_another_folder(paused, tmp_path, monkeypatch):
+    monkeypatch.chdir(paused)
+    with pytest.raises(run.Interrupted):
+        run.start(dag(), Setup("t.csv", "way", options=Options(epochs=2)), tmp_path / "run", watchers=[Asks(1)])
+    monkeypatch.chdir(tmp_path)
+    assert run.resume("run").measures == judge("run")
+    moved = (paused / "t.csv").rename(paused / "moved.csv")
+    try:
+        for again in (run.resume, judge):
+            with pytest.raises(DataError, match=r"t\.csv, which was learned from. Say where it is now: --data"):
+                again("run")
+    finally:
+        moved.rename(paused / "t.csv")
+
+
+def test_a_run_remembers_where_its_data_went(paused, tmp_path, monkeypatch):
+    (tmp_path / "moved.csv").write_bytes((paused / "t.csv").read_bytes())
+    shutil.copytree(paused / "run", tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    run.resume("run", data="moved.csv")
+    _, said, _ = checkpoint.load("run/last.safetensors")
+    assert said["setup"]["data"] == str(tmp_path / "moved.csv")
+
+
 def test_a_full_disk_leaves_the_old_checkpoints(paused, tmp_path):
     out = paused / "run"
     names = ("best.safetensors", "last.safetensors", "history.csv")
@@ -248,11 +287,10 @@ def test_a_full_disk_leaves_the_old_checkpoints(paused, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"File too large") as caught:
+        with pytest.raises(TrainingError, match=r"\.safetensors: File too large.*whole. Go on with: .* --resume"):
             run.resume(out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert str(caught.value.filename).endswith(".safetensors")
     assert {name: (out / name).read_bytes() for name in names} == old
     assert {path.name for path in out.iterdir()} == {*names, "tensorboard"}
 
@@ -278,6 +316,8 @@ def put(place, key, value):
         lambda tensors, said: tensors.pop("optimiser.0.exp_avg"),
         lambda tensors, said: tensors.pop("optimiser.0.step"),
         lambda tensors, said: put(tensors, "network.weight", tensors["network.weight"].to(torch.float8_e4m3fn)),
+        lambda tensors, said: put(tensors, "scale.x", torch.zeros_like(tensors["scale.x"])),
+        lambda tensors, said: put(tensors, "scale.x", tensors["scale.x"] * torch.nan),
         lambda tensors, said: put(said["model"], "targets", []),
         lambda tensors, said: put(said["state"]["optimiser"][0], "params", [0]),
         lambda tensors, said: put(said["state"]["optimiser"][0], "lr", "fast"),

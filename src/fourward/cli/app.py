@@ -26,6 +26,9 @@ COMMANDS: list[str] = [
 ]
 
 
+INTERRUPTED = 130
+
+
 def main(words: list[str] | None = None) -> int:
     """Run a command line; returns the exit code: 0 done, 2 bad input, 1 a failure, 130 interrupted."""
     words = sys.argv[1:] if words is None else words
@@ -34,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return _run(words)
     except KeyboardInterrupt:
-        return _say("interrupted", 130, debug)
+        return _say("interrupted", INTERRUPTED, debug)
     except FourwardError as error:
         return _say(str(error), error.exit_code, debug)
     except OSError as error:  # a full disk, a folder that can't be written
@@ -70,6 +73,8 @@ def _run(words: list[str]) -> int:
     for name in COMMANDS:
         import_module(f"fourward.cli.{name}").register(app)
     code = typer.main.get_command(app)(args=words, prog_name="fourward", standalone_mode=False)
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 

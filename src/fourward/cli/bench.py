@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward.cli.options import JsonOption, Reading, print_json
+from fourward.cli.options import JsonOption, Reading, print_json, reads_graph, report_changes
 
 if TYPE_CHECKING:
     from fourward.study.bench import Place
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command()(bench)
 
 
+@reads_graph
 def bench(
     word: Annotated[str, typer.Argument(metavar="GRAPH", help="As in `fourward graph`.")] = "er:512:0.2:0",
     batch: Annotated[int, typer.Option(min=1, help="Samples of a batch.")] = 64,
@@ -28,6 +29,8 @@ def bench(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch and of our kernels.")] = None,
     as_json: JsonOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Time a graph on this machine: ours, the paper's methods, and an MLP of four layers with as many weights.
 
@@ -41,7 +44,9 @@ def bench(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    dag = Reading().find(word).dag
+    loaded = reading.find(word, bare=True)
+    report_changes(loaded)
+    dag = loaded.dag
     places = race(dag, batch, names=methods.split(","), device=device, batches=batches, limit=seconds)
     about = {"graph": word, "nodes": dag.num_nodes, "edges": dag.num_edges, "batch": batch, "device": device}
     about |= {"threads": torch.get_num_threads(), "torch": torch.__version__}

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from fourward.cli.options import Reading, reads_graph
+
 
 class Kind(StrEnum):
     """How to draw."""
@@ -23,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command()(draw)
 
 
+@reads_graph
 def draw(
     graph: Annotated[
         str,
@@ -35,6 +38,8 @@ def draw(
         Kind, typer.Option(help="lines for nodes and edges, density for counts from layer to layer.")
     ] = Kind.AUTO,
     title: Annotated[str | None, typer.Option(help="Default: the name of the graph and what it is made of.")] = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Draw a network or a graph by layers, with its weights, degrees and widths beside it.
 
@@ -45,7 +50,7 @@ def draw(
     from fourward.cli.shown import open_shown
     from fourward.view.draw import draw as draw_picture
 
-    shown = open_shown(graph, title)
+    shown = open_shown(graph, reading, title)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         draw_picture(shown.thing, out, title=shown.title, weight=shown.weight, kind=kind.value)

@@ -54,7 +54,7 @@ def export(
     }
     if apart is not None:
         told["difference_to_model"] = apart
-    if out.suffix == ".onnx":
+    if out.suffix.lower() == ".onnx":
         told["largest_difference"] = exchange.check_onnx(net, out)
     if as_json:
         print_json(told)

@@ -8,22 +8,7 @@ from typing import Annotated
 import typer
 
 from fourward._files import replacing
-from fourward.cli.options import (
-    ColumnsOption,
-    FeedbackOption,
-    FormatOption,
-    GraphWord,
-    HeaderOption,
-    InputsOption,
-    JsonOption,
-    MergeOption,
-    OrientOption,
-    OutputsOption,
-    Reading,
-    SeedOption,
-    print_json,
-    report_changes,
-)
+from fourward.cli.options import GraphWord, JsonOption, Reading, print_json, reads_graph, report_changes
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command()(graph)
 
 
+@reads_graph
 def graph(
     word: GraphWord,
     out: Annotated[Path, typer.Option(help="The file to write; its ending says the format, .gz packs it.")],
@@ -39,16 +25,9 @@ def graph(
         bool, typer.Option("--bare", help="Read the graph alone, without weights, biases and activations.")
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Write the removed edges into this CSV file.")] = None,
-    orient: OrientOption = None,
-    seed: SeedOption = 0,
-    remove_feedback: FeedbackOption = False,
-    merge: MergeOption = False,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    format: FormatOption = None,
-    header: HeaderOption = None,
-    columns: ColumnsOption = None,
     as_json: JsonOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Generate a graph, or convert one from any format to any other.
 
@@ -57,7 +36,7 @@ def graph(
     from fourward.graph import files
 
     files.format_of(out, to)
-    loaded = Reading(orient, seed, remove_feedback, merge, inputs, outputs, format, header, columns, bare).find(word)
+    loaded = reading.find(word, bare=bare)
     numbers = {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
     files.write(loaded.dag, out, format=to, **numbers)  # type: ignore[arg-type]
     if report is not None:

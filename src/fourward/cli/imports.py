@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourward.cli.options import FormatOption, JsonOption, print_json
-from fourward.errors import OptionError
+from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from fourward.nn.module import FourWard
@@ -84,10 +84,19 @@ def _read(
                 "a TensorNEAT network doesn't say which nodes are its inputs: give --inputs and --outputs."
             )
         return exchange.read_tensorneat(file, inputs, outputs, output_transform=transform or "identity")
-    if file.suffix == ".safetensors":
+    if file.suffix.lower() == ".safetensors":
         from fourward.nn.saved import load
 
+        if activation is not None or format is not None:
+            raise OptionError(
+                f"--activation and --format are for graph files, but {file} is a network. Leave them away."
+            )
         return load(file)
+    if format is None and file.suffix.lower() in (".onnx", ".pt2", ".py", ".tex"):
+        raise FileError(
+            f"{file}: {file.suffix} is a way out, and isn't read again. Import the .safetensors, .graphml, .gexf, "
+            ".json or .npz of the network."
+        )
     return exchange.read_network(file, activation=activation, format=format)
 
 

@@ -7,21 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fourward.cli.options import (
-    ColumnsOption,
-    FeedbackOption,
-    FormatOption,
-    HeaderOption,
-    InputsOption,
-    JsonOption,
-    MergeOption,
-    OrientOption,
-    OutputsOption,
-    Reading,
-    SeedOption,
-    print_json,
-    report_changes,
-)
+from fourward.cli.options import JsonOption, Reading, print_json, reads_graph, report_changes
+from fourward.errors import OptionError
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command()(info)
 
 
+@reads_graph
 def info(
     word: Annotated[
         str,
@@ -37,17 +25,10 @@ def info(
         ),
     ],
     batch: Annotated[int, typer.Option(min=1, help="Samples for which memory and operations are told.")] = 64,
-    activation: Annotated[str, typer.Option(help="Of the neurons, if a graph was given.")] = "relu",
-    orient: OrientOption = None,
-    seed: SeedOption = 0,
-    remove_feedback: FeedbackOption = False,
-    merge: MergeOption = False,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    format: FormatOption = None,
-    header: HeaderOption = None,
-    columns: ColumnsOption = None,
+    activation: Annotated[str | None, typer.Option(help="Of the neurons, if a graph was given; default: relu.")] = None,
     as_json: JsonOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Tell the size and depth of a graph, which engine would run it and why, and what a batch costs.
 
@@ -57,14 +38,17 @@ def info(
     from fourward.nn.module import FourWard
 
     removed = 0
-    if word.endswith(".safetensors") or Path(word).is_dir():
+    if word.lower().endswith(".safetensors") or Path(word).is_dir():
         from fourward.nn.saved import load
         from fourward.train.checkpoint import BEST
 
+        reading.refuse(why := f"{word} is a network that has its own")
+        if activation is not None:
+            raise OptionError(f"--activation was given, but {why}. Leave it away.")
         net = load(Path(word) / BEST if Path(word).is_dir() else word)
     else:
-        loaded = Reading(orient, seed, remove_feedback, merge, inputs, outputs, format, header, columns).find(word)
-        net, removed = FourWard(loaded.dag, activation, seed=0), len(loaded.removed)
+        loaded = reading.find(word)
+        net, removed = FourWard(loaded.dag, activation or "relu", seed=0), len(loaded.removed)
         if not as_json:
             report_changes(loaded)
     found = facts(net, batch) | {"removed": removed}

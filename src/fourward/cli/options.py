@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fourward.errors import FileError
+from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from fourward.graph.weighted import Loaded
@@ -31,48 +34,40 @@ GraphWord = Annotated[
         "er:64:0.2:0, ws:64:4:0.1:0, ba:64:2:0, mlp:64-32-10, or c-elegans, mushroom-body.",
     ),
 ]
-OrientOption = Annotated[
-    Orient | None, typer.Option("--orient", help="Direct an undirected graph along a random order of its nodes.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of that order.")]
-FeedbackOption = Annotated[
-    bool, typer.Option("--remove-feedback", help="Remove a small set of edges that makes a cyclic graph acyclic.")
-]
-MergeOption = Annotated[bool, typer.Option("--merge", help="Add up the weights of edges between the same nodes.")]
-InputsOption = Annotated[
-    str | None, typer.Option("--inputs", help="Labels of the inputs, in order: a,b,c, or @FILE with one a line.")
-]
-OutputsOption = Annotated[str | None, typer.Option("--outputs", help="The same for the outputs.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help="Of a file whose ending doesn't say it.")]
-HeaderOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header", help="Whether an edge list has a header. Default: see the docs of fourward.files.read."
-    ),
-]
-ColumnsOption = Annotated[
-    str | None, typer.Option("--columns", help="Of an edge list: source,target or source,target,weight.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a graph is to be read."""
+    """How a graph is to be read; each field is an option of the commands that read one."""
 
-    orient: Orient | None = None
-    seed: int = 0
-    remove_feedback: bool = False
-    merge: bool = False
-    inputs: str | None = None
-    outputs: str | None = None
-    format: str | None = None
-    header: bool | None = None
-    columns: str | None = None
-    bare: bool = False
+    orient: Annotated[
+        Orient | None, typer.Option("--orient", help="Direct an undirected graph along a random order of its nodes.")
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of that order.")] = 0
+    remove_feedback: Annotated[
+        bool, typer.Option("--remove-feedback", help="Remove a small set of edges that makes a cyclic graph acyclic.")
+    ] = False
+    merge: Annotated[bool, typer.Option("--merge", help="Add up the weights of edges between the same nodes.")] = False
+    inputs: Annotated[
+        str | None, typer.Option("--inputs", help="Labels of the inputs, in order: a,b,c, or @FILE with one a line.")
+    ] = None
+    outputs: Annotated[str | None, typer.Option("--outputs", help="The same for the outputs.")] = None
+    format: FormatOption = None
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether an edge list has a header; default: whether its first line looks like one.",
+        ),
+    ] = None
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Of an edge list: source,target or source,target,weight.")
+    ] = None
 
-    def find(self, word: str) -> Loaded:
-        """The graph, with what came along with it."""
+    def find(self, word: str, *, bare: bool = False) -> Loaded:
+        """The graph, with what came along with it unless `bare`."""
         from fourward.graph.named import find
 
         return find(
@@ -86,8 +81,34 @@ class Reading:
             format=self.format,
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
-            bare=self.bare,
+            bare=bare,
         )
+
+    def refuse(self, why: str) -> None:
+        """Say of the first option that was given that it would have no effect; seeds often have another one."""
+        for field in fields(self):
+            if field.name != "seed" and getattr(self, field.name) != field.default:
+                raise OptionError(f"--{field.name.replace('_', '-')} was given, but {why}. Leave it away.")
+
+
+def reads_graph(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a Reading, which it takes as `reading`; a `seed` of its own is also that of it."""
+    own = signature(command, eval_str=True).parameters
+    kinds = get_type_hints(Reading, include_extras=True)
+    options = {
+        field.name: Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
+        for field in fields(Reading)
+    }
+
+    @wraps(command)
+    def read(**given: Any) -> None:
+        reading = Reading(**{name: given[name] for name in options})
+        command(**{name: value for name, value in given.items() if name in own}, reading=reading)
+
+    kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for name, one in own.items() if name != "reading"]
+    added = [option for name, option in options.items() if name not in own]
+    read.__signature__ = Signature([*kept, *added])  # type: ignore[attr-defined]
+    return read
 
 
 def _labels(words: str | None) -> list[str] | None:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fourward.cli.options import Reading, report_changes
 from fourward.errors import InputError
 from fourward.graph.dag import Dag
-from fourward.graph.named import find
 from fourward.nn import saved
 from fourward.nn.module import FourWard
 from fourward.train import checkpoint
@@ -25,12 +25,14 @@ class Shown(NamedTuple):
     title: str
 
 
-def open_shown(word: str, title: str | None) -> Shown:
+def open_shown(word: str, reading: Reading, title: str | None) -> Shown:
     """The network of a checkpoint or of a run's best one, or the graph that a word stands for."""
     path = _checkpoint(word)
     if path is None:
-        found = find(word)
+        found = reading.find(word)
+        report_changes(found)
         return Shown(found.dag, found.weight, title or f"{word}: {describe(found.dag)}")
+    reading.refuse(f"{word} is a network that has its own")
     net = saved.load(path)
     return Shown(net, None, title or f"{word}: {describe(net.dag)}")
 
@@ -62,4 +64,4 @@ def _checkpoint(word: str) -> Path | None:
     path = Path(word)
     if path.is_dir():
         return path / checkpoint.BEST
-    return path if path.suffix == ".safetensors" else None
+    return path if path.suffix.lower() == ".safetensors" else None

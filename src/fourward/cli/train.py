@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward.cli.options import (
-    FeedbackOption,
-    InputsOption,
-    MergeOption,
-    OrientOption,
-    OutputsOption,
-    Reading,
-    report_changes,
-)
+from fourward.cli.options import Reading, reads_graph, report_changes
 from fourward.errors import MissingExtraError, OptionError, some
 
 if TYPE_CHECKING:
@@ -28,8 +21,8 @@ if TYPE_CHECKING:
 
 NETWORK = ".safetensors"
 #: What may be said again of a run that is resumed: which graph and data it has, and where it is to run.
-FREE = {"graph", "orient", "remove_feedback", "merge", "inputs", "outputs", "data", "out"}
-FREE |= {"resume", "device", "devices", "num_nodes", "as_json"}
+FREE = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
+FREE |= {field.name for field in fields(Reading)} - {"seed"}
 
 
 class Task(StrEnum):
@@ -59,6 +52,7 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
+@reads_graph
 def train(
     context: typer.Context,
     graph: Annotated[
@@ -81,11 +75,6 @@ def train(
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may come more than once.")] = None,
     held: Annotated[float, typer.Option(help="Share of the rows that early stopping looks at.")] = 0.15,
     test: Annotated[float, typer.Option(help="Share of the rows that the result is measured on.")] = 0.15,
-    orient: OrientOption = None,
-    remove_feedback: FeedbackOption = False,
-    merge: MergeOption = False,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
     direct: Annotated[bool, typer.Option("--direct", help="No linear layers around the network.")] = False,
     activation: Annotated[str, typer.Option(help="Of the neurons: relu, tanh, gelu, ...")] = "relu",
     dropout: Annotated[float, typer.Option(help="Share of hidden neurons to drop in a step.")] = 0.0,
@@ -105,6 +94,8 @@ def train(
     num_nodes: Annotated[int, typer.Option(min=1, help="Machines; torchrun knows better.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a graph on a table; keeps the best and the last model, the curves and the result in a folder.
 
@@ -122,11 +113,7 @@ def train(
     from fourward.train.watch import Progress
 
     where = places(device, *launched(devices, num_nodes))
-    found = (
-        None
-        if graph is None
-        else _graph(graph, Reading(orient, seed, remove_feedback, merge, inputs, outputs, bare=True))
-    )
+    found = _graph(graph, reading)
     if resume:
         _check_default(
             context, [name for name in context.params if name not in FREE], "a resumed run keeps its options"
@@ -137,7 +124,7 @@ def train(
         if found is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
         network = {"activation": activation, "dropout": dropout}
-        if str(graph).endswith(NETWORK):
+        if str(graph).lower().endswith(NETWORK):
             _check_default(context, list(network), f"{graph} is a network that has its own")
         options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
         setup = Setup(
@@ -150,12 +137,16 @@ def train(
         _tell(result, as_json)
 
 
-def _graph(word: str, reading: Reading) -> Dag | FourWard:
-    if word.endswith(NETWORK):
+def _graph(word: str | None, reading: Reading) -> Dag | FourWard | None:
+    if word is None:
+        reading.refuse("no graph was")
+        return None
+    if word.lower().endswith(NETWORK):
         from fourward.nn.saved import load
 
+        reading.refuse(f"{word} is a network that has its own")
         return load(word)
-    loaded = reading.find(word)
+    loaded = reading.find(word, bare=True)
     report_changes(loaded)
     return loaded.dag
 

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from fourward.cli.options import Reading, reads_graph
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(view)
 
 
+@reads_graph
 def view(
     graph: Annotated[
         str,
@@ -27,6 +30,8 @@ def view(
     ] = None,
     around: Annotated[str | None, typer.Option(help="The neuron round which to show part of a large graph.")] = None,
     title: Annotated[str | None, typer.Option(help="Default: the name of the graph and what it is made of.")] = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Look into a network in the browser: one HTML file, which needs no other and sends nothing.
 
@@ -37,7 +42,7 @@ def view(
     from fourward.cli.shown import label_of, open_shown, read_samples
     from fourward.view.page import view as make_page
 
-    shown = open_shown(graph, title)
+    shown = open_shown(graph, reading, title)
     rows = None if samples is None else read_samples(graph, samples)
     centre = None if around is None else label_of(shown, around)
     page = make_page(shown.thing, title=shown.title, weight=shown.weight, samples=rows, around=centre)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -35,8 +36,10 @@ def to_pt2(net: FourWard, path: str | Path) -> None:
     x = torch.zeros(2, dag.num_inputs, dtype=net.weight.dtype)
     batch = torch.export.Dim("batch")
     program = torch.export.export(twin.eval(), (x,), dynamic_shapes={"x": {0: batch}})
+    packed = BytesIO()  # torch's own writer ends the process on a full disk
+    torch.export.save(program, packed)
     with replacing(Path(path)) as temporary:
-        torch.export.save(program, temporary)
+        temporary.write_bytes(packed.getbuffer())
 
 
 def _text(make: Callable[[FourWard], str]) -> Callable[[FourWard, str | Path], None]:

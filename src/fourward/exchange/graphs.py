@@ -50,7 +50,10 @@ def from_loaded(loaded: Loaded, activation: One | None = None, **options: Any) -
     """A network from a Dag and what came along with it."""
     dag = loaded.dag
     if loaded.weight is None and dag.num_edges:
-        raise WeightError("the edges have no weights. FourWard(dag) makes a network with new ones of a Dag.")
+        raise WeightError(
+            "the edges have no weights. FourWard(dag) makes a network with new ones of a Dag; on the command line "
+            "`fourward train` takes the graph as it is."
+        )
     labels = [dag.labels[v] for v in dag.neurons.tolist()]
     chosen = (
         [activation] * len(labels) if loaded.activation is None else [one or activation for one in loaded.activation]

@@ -21,20 +21,20 @@ def load(path: Path) -> Bytes:
         raise FileError(f"there is no file {path}.")
     if path.stat().st_size == 0:
         raise FileError(f"{path} is empty.")
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return _unpack(path)
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def check_memory(path: Path, need: float, why: str) -> None:
+def check_memory(path: str | Path, need: float, why: str) -> None:
     """Refuse work that would need more memory than there is, before it starts."""
     free = _memory.available()
     if free is not None and need > free:
         raise FileError(
-            f"{path} is too large for this machine: {why}, and reading it would take about "
+            f"{path} is too large for this machine: {why}, which would take about "
             f"{_memory.size_text(need)} of memory, but {_memory.size_text(free)} are free. "
-            "Take a machine with more memory, or a part of the file."
+            "Take a machine with more memory, or a smaller graph."
         )
 
 

@@ -17,8 +17,11 @@ from fourward.graph.content import Bytes
 from fourward.graph.convert import EdgeList, IntArray, Labels
 from fourward.graph.weighted import Loaded, Weighted
 
-#: Names by which the first two columns of a header are known.
-HEADS = ("source", "target", "from", "to", "pre", "post", "src", "dst", "sender", "receiver", "u", "v")
+#: Names by which the columns of sources and of targets are known.
+SOURCES = {"source", "from", "pre", "presynaptic", "src", "sender", "u"}
+TARGETS = {"target", "to", "post", "postsynaptic", "dst", "receiver", "v"}
+#: Words that may stand beside these, as in pre_root_id and bodyId_post.
+_BESIDE = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "root"}
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
@@ -162,12 +165,20 @@ def _has_blanks(data: Bytes, start: int, delimiter: str) -> bool:
 
 
 def _is_header(top: _Row, below: _Row | None) -> bool:
-    """Known names in the first two columns, or no number on top of any column that has one below, and one has."""
-    if len(top.cells) >= 2 and all(cell.strip().lower() in HEADS for cell in top.cells[:2]):
+    """Known names of sources and targets, or no number on top of any column that has one below, and one has."""
+    if _named_ends(top.cells) is not None:
         return True
     pairs = zip(top.cells, below.cells if below is not None else [], strict=False)
     numeric = [_is_number(high, k) for k, (high, low) in enumerate(pairs) if _is_number(low, k)]
     return bool(numeric) and not any(numeric)
+
+
+def _named_ends(cells: list[str]) -> tuple[int, int] | None:
+    """The first column that is named as one of sources, and the first of targets."""
+    names = [{*re.findall(r"\d+|[A-Z]?[a-z]+|[A-Z]+", cell)} for cell in cells]
+    words = [{word.lower() for word in name} - _BESIDE for name in names]
+    ends = [[k for k, one in enumerate(words) if len(one) == 1 and one <= known] for known in (SOURCES, TARGETS)]
+    return (ends[0][0], ends[1][0]) if all(ends) else None
 
 
 def _is_number(cell: str, column: int) -> bool:
@@ -176,14 +187,22 @@ def _is_number(cell: str, column: int) -> bool:
 
 
 def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int] | None) -> tuple[int, ...]:
-    """Places of sources, targets and weights: the first three columns, or those asked for."""
+    """Places of sources, targets and weights: those asked for, or known by name, or else the first three."""
     width = len(top.cells)
     if wanted is None:
         if width < 2:
             raise FileError(
                 f"{path}, line {top.line}: an edge has a source and a target, but this line is {top.cells[0]!r}."
             )
-        return tuple(range(min(width, 3)))
+        ends = _named_ends(names)
+        if ends is None and "" in names[:1]:
+            raise FileError(
+                f"{path}, line {top.line}: the first column has no name, as if it counted the rows. columns=, on the "
+                "command line --columns, says which columns are source, target and, if wanted, weight."
+            )
+        ends = ends or (0, 1)
+        weight = next((k for k, name in enumerate(names) if name.lower() == "weight"), max(ends) + 1)
+        return (*ends, weight) if weight < width else ends
     if len(wanted) not in (2, 3) or len(set(wanted)) != len(wanted):
         raise OptionError(f"columns={list(wanted)} came, but two or three were wanted: source, target and weight.")
     return tuple(_column(path, one, names, width) for one in wanted)
@@ -271,7 +290,7 @@ def _explained(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileEr
             return FileError(f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.")
         if len(layout.columns) == 3 and not _is_finite(cells[layout.columns[2]]):
             return FileError(
-                f"{path}, line {line}: the weight {cells[layout.columns[2]]!r} is no finite number. The third column "
+                f"{path}, line {line}: the weight {cells[layout.columns[2]]!r} is no finite number. Its column "
                 "is read as weight; columns=, on the command line --columns, takes others."
             )
     return FileError(f"{path} can't be read: {failure}.")

@@ -54,7 +54,7 @@ def format_of(path: str | Path, format: str | None = None) -> str:
     if not endings or endings[-1] not in ENDINGS:
         raise FileError(
             f"{path}: its ending doesn't say which format it has. Known are {', '.join(ENDINGS)}; format=, on the "
-            f"command line --format, names one of {', '.join(_FORMATS)}."
+            f"command line --format, or --to for a file to write, names one of {', '.join(_FORMATS)}."
         )
     return ENDINGS[endings[-1]]
 
@@ -70,10 +70,11 @@ def read(
     """A graph file as it is: cyclic, undirected, with weights or without.
 
     Edge lists have an edge a line: source, target and, if there is a third column, weight. Lines that start with
-    `#` are comments. The first line is a header if its first two names are known ones, such as source and target,
-    or if some column has no number there and one in the next line. Labels are integers if all of them are whole
-    numbers and those of the first edge have neither quotes nor leading zeros; else they are text. They stand in the
-    order of `Dag.from_edges`.
+    `#` are comments. The first line is a header if it has known names for the columns of sources and targets, such
+    as source and target, from and to, or pre_id and post_id, wherever these stand; the weight is then in the column
+    of that name, or else in the next. It is a header, too, if some column has no number there and one in the next
+    line. Labels are integers if all of them are whole numbers and those of the first edge have neither quotes nor
+    leading zeros; else they are text. They stand in the order of `Dag.from_edges`.
 
     Args:
         path: The file; .gz is unpacked.
@@ -155,7 +156,7 @@ def write(
     _check_labels(dag)
     if not _FORMATS[kind].keeps_neurons and (bias is not None or activation is not None):
         raise FileError(f"{kind} files have no place for biases and activations. Write graphml, gexf, json or npz.")
-    if kind == "npz" and path.suffix == ".gz":
+    if kind == "npz" and path.suffix.lower() == ".gz":
         raise FileError(f"{path}: npz files are packed already. Leave .gz away.")
     loaded = Loaded(
         dag,
@@ -163,7 +164,7 @@ def write(
         _checked(bias, len(dag.neurons), "biases"),
         None if activation is None else tuple(activation),
     )
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as temporary, opener(temporary, "wb") as file:
         _FORMATS[kind].write(loaded, file)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fourward.errors import FileError, FourwardError, OptionError
-from fourward.graph import connectomes, convert, files, generate
+from fourward.graph import connectomes, content, convert, files, generate
 from fourward.graph.convert import EdgeList, Labels
 from fourward.graph.dag import Dag
 from fourward.graph.orient import Seed
@@ -25,21 +26,27 @@ class _Family(NamedTuple):
     make: Callable[..., Dag]
     arguments: tuple[tuple[str, Callable[[str], Any]], ...]
     seeded: bool
+    edges: Callable[..., float]  # about so many, of the same arguments
 
     def usage(self, name: str) -> str:
         words = [name, *(argument for argument, _ in self.arguments)]
         return ":".join(word.upper() if k else word for k, word in enumerate(words)) + "[:SEED]" * self.seeded
 
 
+def _between(sizes: list[int], *_: float) -> int:
+    return sum(a * b for a, b in pairwise(sizes))
+
+
 _N = ("n", int)
+_EDGE_BYTES = 75  # peak memory for each edge on the way to a Dag, of the family that takes least: er
 _FAMILIES = {
-    "er": _Family(generate.erdos_renyi, (_N, ("p", float)), True),
-    "ws": _Family(generate.watts_strogatz, (_N, ("k", int), ("p", float)), True),
-    "ba": _Family(generate.barabasi_albert, (_N, ("m", int)), True),
-    "mlp": _Family(generate.layered_mlp, (("sizes", _sizes),), False),
-    "rewired": _Family(generate.rewired_mlp, (("sizes", _sizes), ("fraction", float)), True),
-    "chain": _Family(generate.chain, (_N,), False),
-    "complete": _Family(generate.complete, (_N,), False),
+    "er": _Family(generate.erdos_renyi, (_N, ("p", float)), True, lambda n, p: p * n * n / 2),
+    "ws": _Family(generate.watts_strogatz, (_N, ("k", int), ("p", float)), True, lambda n, k, p: n * k / 2),
+    "ba": _Family(generate.barabasi_albert, (_N, ("m", int)), True, lambda n, m: n * m),
+    "mlp": _Family(generate.layered_mlp, (("sizes", _sizes),), False, _between),
+    "rewired": _Family(generate.rewired_mlp, (("sizes", _sizes), ("fraction", float)), True, _between),
+    "chain": _Family(generate.chain, (_N,), False, lambda n: n),
+    "complete": _Family(generate.complete, (_N,), False, lambda n: n * n / 2),
 }
 
 #: How each family is written, for help texts.
@@ -118,6 +125,8 @@ def _generated(name: str, words: list[str]) -> Weighted:
     seed = {"seed": words[least] if len(words) > least else "0"} if family.seeded else {}
     try:
         values = [parse(text) for (_, parse), text in zip(family.arguments, words, strict=False)]
+        edges = family.edges(*values)
+        content.check_memory(":".join((name, *words)), _EDGE_BYTES * edges, f"it has about {edges:,.0f} edges")
         dag = family.make(*values, **{key: int(value) for key, value in seed.items()})
     except ValueError as error:
         if isinstance(error, FourwardError):

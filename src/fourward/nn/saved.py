@@ -116,15 +116,13 @@ def unpack(path: str | Path, tensors: Mapping[str, Tensor], said: Said, **option
 
 def write(path: str | Path, tensors: Tensors, said: Said) -> None:
     """Write a file of tensors and JSON; whole, or the old one stays."""
-    said = {"format": FORMAT, "version": __version__} | said
+    text = json.dumps({"format": FORMAT, "version": __version__} | said, allow_nan=False)
     path = Path(path)
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode  # as the user's other files; safetensors makes files that others can't read
         try:
-            save_file(
-                {name: value.contiguous() for name, value in tensors.items()}, temporary, {_KEY: json.dumps(said)}
-            )
+            save_file({name: value.contiguous() for name, value in tensors.items()}, temporary, {_KEY: text})
         except SafetensorError as error:  # a full disk reaches us in these clothes
             number = re.search(r"os error (\d+)", str(error))
             if number is None:

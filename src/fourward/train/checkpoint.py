@@ -133,4 +133,6 @@ def _check_names(about: Said) -> None:
 def _scaling(values: torch.Tensor, width: int) -> Scaling:
     if values.shape != (2, width):
         raise FileError(f"the scaling has shape {tuple(values.shape)}, but {(2, width)} was wanted.")
+    if not values.isfinite().all() or not (values[1] > 0).all():
+        raise FileError("the scaling must be finite, with deviations above 0.")
     return Scaling(*values.double().numpy())

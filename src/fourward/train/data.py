@@ -83,7 +83,7 @@ def read(
         if task not in (None, data.task):
             raise OptionError(f"{source} is a {data.task}, but task={task!r} came.")
         _check_own_target(source, target, data.targets[0])
-    elif Path(source).suffix == ".npz":
+    elif Path(source).suffix.lower() == ".npz":
         _check_own_target(source, target, "y")
         arrays = read_arrays(source, ("x", "y"))
         names = [f"x{k}" for k in range(arrays["x"].shape[1])]
@@ -95,7 +95,7 @@ def read(
 
 def is_table(source: str | Path) -> bool:
     """Whether it is a file with named columns."""
-    return str(source) not in BUNDLED and Path(source).suffix != ".npz"
+    return str(source) not in BUNDLED and Path(source).suffix.lower() != ".npz"
 
 
 def bundled(name: str) -> Data:
@@ -146,7 +146,7 @@ def read_features(source: str | Path, features: Sequence[str]) -> Array:
     """(n, features) of bundled data or a file whose target, if it has one, isn't looked at."""
     if str(source) in BUNDLED:
         x = bundled(str(source)).x
-    elif Path(source).suffix == ".npz":
+    elif Path(source).suffix.lower() == ".npz":
         x = read_arrays(source, ["x"])["x"]
     else:
         return table.numbers(table.load(source), features, source)
@@ -195,6 +195,7 @@ def _from_table(
     table.check_columns(frame, [target, *drop], source)
     if features is None:
         features = [name for name in frame.columns if name != target and name not in drop]
+        table.check_named(features, source)
     if not features:
         raise DataError(f"{source} has no columns beside the target {target!r}: there is nothing to learn from.")
     x = table.numbers(frame, features, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,15 +24,21 @@ class History:
 
     @classmethod
     def from_json(cls, said: dict[str, Any], *, held: bool) -> History:
-        """What `asdict` made of one, checked; `held`: whether there were held-out samples."""
-        history = cls(**said)
-        for name, curve in said.items():
+        """What `to_json` made of one, checked; `held`: whether there were held-out samples."""
+        scores = [math.nan if value is None else value for value in said["held_score"]]
+        history = cls(**said | {"held_score": scores})
+        for name, curve in asdict(history).items():
             if name == "score":
                 continue
             wanted = len(history.train_loss) if held or not name.startswith("held") else 0
             if len(curve) != wanted or any(type(value) not in (int, float) for value in curve):
                 raise DataError(f"the curve {name} isn't made of {wanted:,} numbers.")
         return history
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it; a score of targets that are all alike is no number, and JSON has none such."""
+        scores = [value if math.isfinite(value) else None for value in self.held_score]
+        return asdict(self) | {"held_score": scores}
 
     @property
     def best_epoch(self) -> int:

@@ -44,7 +44,7 @@ def judge(
         raise OptionError(f"{path} doesn't say what it was tested on: name the data.")
     with damage_of(path):
         setup, digest = Setup.from_json(said["setup"]), said["digest"]
-    found = _read(model, setup.data, target)
+    found = _read(model, setup.place(), target)
     if found.digest != digest:
         raise DataError(f"{setup.data} isn't what it was when {path} learned from it: name the data to measure on.")
     _, _, rows = split(found.y, setup.held, setup.test, setup.options.seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import lightning.pytorch as pl
@@ -194,7 +193,7 @@ class Loop(pl.LightningModule):
     def state(self) -> dict[str, Any]:
         """All that a later run needs beside the weights, to go on as if nothing had been."""
         return {
-            "history": asdict(self.history),
+            "history": self.history.to_json(),
             "step": self.step,
             "total": self.total.double().item(),
             "seconds": self.elapsed(),

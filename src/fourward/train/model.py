@@ -27,7 +27,14 @@ class Scaling:
     @classmethod
     def of(cls, values: Array) -> Scaling:
         """The scaling that these values need."""
-        deviation = values.std(0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation = values.std(0)
+        large = np.flatnonzero(~np.isfinite(deviation))
+        if len(large):
+            most = np.abs(values[:, large[0]]).max()
+            raise DataError(
+                f"column {large[0] + 1} holds {most:g}, too large to be standardised. Divide it by a constant."
+            )
         constant = deviation <= 1e-12 * np.abs(values).max(0, initial=0)
         return cls(values.mean(0), np.where(constant, 1.0, deviation))
 

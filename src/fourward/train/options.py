@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from fourward.errors import OptionError
+from fourward.errors import DataError, OptionError
 from fourward.graph.convert import is_integer
-from fourward.train.data import Task
+from fourward.train.data import BUNDLED, Task
 
 Schedule = Literal["constant", "cosine", "one-cycle"]
 #: What Lightning calls them; in bf16 the weights stay in 32 bits.
@@ -63,7 +65,18 @@ class Setup:
         if self.precision not in PRECISIONS:
             raise OptionError(f"precision={self.precision!r} came. Known are {', '.join(PRECISIONS)}.")
 
+    def place(self) -> str:
+        """The data, if it is still where it was."""
+        if self.data not in BUNDLED and not Path(self.data).is_file():
+            raise DataError(f"there is no file {self.data}, which was learned from. Say where it is now: --data FILE.")
+        return self.data
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint, which may be opened from another folder."""
+        return asdict(self) | {"data": self.data if self.data in BUNDLED else os.path.abspath(self.data)}
+
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Setup:
-        """What `asdict` made of one."""
-        return cls(**said | {"options": Options(**said["options"]), "drop": tuple(said["drop"])})
+        """What `to_json` made of one."""
+        options = Options(**said["options"])
+        return cls(**said | {"data": str(said["data"]), "options": options, "drop": tuple(said["drop"])})

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -27,7 +27,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from fourward._files import replacing
-from fourward.errors import DataError, FileError, FourwardError, OptionError
+from fourward.errors import DataError, FileError, FourwardError, OptionError, TrainingError
 from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
 from fourward.nn.saved import damage_of
@@ -144,14 +144,15 @@ def resume(
         setup, digest = Setup.from_json(said["setup"]), said["digest"]
     if graph is not None:
         checkpoint.check_graph(path, model, graph if isinstance(graph, Dag) else graph.dag)
-    found = _read(setup, data)
+    setup = replace(setup, data=setup.place() if data is None else data)
+    found = _read(setup)
     if found.digest != digest:
-        raise DataError(f"{data or setup.data} isn't the data that {out} learned from: its values are others.")
+        raise DataError(f"{setup.data} isn't the data that {out} learned from: its values are others.")
     return _train(model, found, setup, Path(out), state, watchers, where)
 
 
-def _read(setup: Setup, data: str | None = None) -> Data:
-    return read(data or setup.data, setup.target, task=setup.task, drop=setup.drop)
+def _read(setup: Setup) -> Data:
+    return read(setup.data, setup.target, task=setup.task, drop=setup.drop)
 
 
 def _parts(data: Data, setup: Setup) -> tuple[Array, Array, Array]:
@@ -173,13 +174,15 @@ def _train(
     where: dict[str, Any],
 ) -> Result | None:
     learn, held, test = _parts(data, setup)
-    keeper = Keeper(out, model, {"setup": asdict(setup), "digest": data.digest})
+    keeper = Keeper(out, model, {"setup": setup.to_json(), "digest": data.digest})
     samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
     assert samples is not None
     watching = [*watchers, TensorBoard(out / "tensorboard"), keeper]
     with damage_of(out / LAST):
         loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
-    if not loop.finished:
+    if loop.finished:
+        write_history(loop.history, out / "history.csv")  # a crash, or someone, may have come before
+    else:
         _learn(loop, keeper, setup, where)
     if loop.global_rank > 0:
         return None
@@ -221,6 +224,11 @@ def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> N
         if keeper.saved:
             raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
         raise
+    except OSError as error:
+        if not keeper.saved:
+            raise
+        file = f"{error.filename}: " if error.filename is not None else ""
+        raise TrainingError(f"{file}{error.strerror or error}. What was saved before is whole. {go_on}") from error
     if loop.global_rank == 0:
         keeper.keep(loop)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 def load(path: str | Path) -> Frame:
     """A table whose first line names the columns. Only an empty cell is a missing value; nothing else means one."""
     path = Path(path)
-    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    *_, ending = ["", *(one.lower() for one in path.suffixes if one.lower() != ".gz")]
     if ending not in SEPARATORS:
         raise DataError(
             f"{path} is no data that fourward knows: digits, breast-cancer, wine, diabetes, or a file that ends in "
@@ -40,6 +41,8 @@ def load(path: str | Path) -> Frame:
             frame = pandas.read_csv(path, sep=SEPARATORS[ending], **options)
     except DataError:
         raise
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is no UTF-8 text. Save it as UTF-8; spreadsheets call this 'CSV UTF-8'.") from None
     except (ValueError, EOFError, OSError, pandas.errors.ParserWarning) as error:
         raise DataError(f"{path} can't be read as a table: {str(error).strip()}") from None
     frame.columns = [str(name) for name in frame.columns]
@@ -53,8 +56,13 @@ def _check_header(path: Path, line: Frame) -> None:
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise DataError(f"{path} has more than one column {twice[0]!r}. Rename one, or leave it out of the table.")
-    if len(names) == 1 and ";" in names[0]:
-        raise DataError(f"{path} has semicolons between its cells, but commas were wanted in .csv, and tabs in .tsv.")
+    marks = {";": "semicolons", "\t": "tabs", ",": "commas"}
+    found = next((word for mark, word in marks.items() if len(names) == 1 and mark in names[0]), None)
+    if found is not None:
+        raise DataError(
+            f"{path} has {found} between its cells, but commas were wanted in .csv, and tabs in .tsv. Save it so, with "
+            "points in its decimals."
+        )
 
 
 def check_columns(frame: Frame, names: Sequence[str], path: str | Path) -> None:
@@ -63,6 +71,16 @@ def check_columns(frame: Frame, names: Sequence[str], path: str | Path) -> None:
     if missing:
         many = "columns" if len(missing) > 1 else "column"
         raise DataError(f"{path} has no {many} {some(missing)}. Its columns are {some(frame.columns, 20)}.")
+
+
+def check_named(names: Sequence[str], path: str | Path) -> None:
+    """Refuse columns without a name, of which most count the rows."""
+    unnamed = [name for name in names if re.fullmatch(r"Unnamed: \d+", name)]  # pandas' word for them
+    if unnamed:
+        raise DataError(
+            f"{path}: column {int(unnamed[0].split()[1]) + 1} has no name. If it counts the rows or is empty, leave it "
+            f"out (--drop {unnamed[0]!r}); else give it a name."
+        )
 
 
 def numbers(frame: Frame, names: Sequence[str], path: str | Path) -> Array:

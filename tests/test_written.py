@@ -1,0 +1,51 @@
+"""Files appear whole or not at all."""
+
+import errno
+import os
+
+import pytest
+
+from fourward._files import replacing
+
+
+def write(path, text, error=None):
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+        if error is not None:
+            raise error
+
+
+def test_a_crash_leaves_the_old_file(tmp_path):
+    path = tmp_path / "kept.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="power"):
+        write(path, "half", RuntimeError("no power"))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_bytes_reach_the_disk_before_the_name_does(tmp_path, monkeypatch):
+    path, seen = tmp_path / "new.txt", []
+    monkeypatch.setattr(os, "fsync", lambda handle: seen.append((os.fstat(handle).st_size, path.exists())))
+    write(path, "whole")
+    assert seen == [(5, False)]
+    assert path.read_text() == "whole"
+
+
+def test_errors_name_the_file_that_was_wanted(tmp_path):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space") as caught:
+        write(tmp_path / "x.txt", "half", full)
+    assert caught.value.filename == str(tmp_path / "x.txt")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write(tmp_path / "folder", "text")
+    assert caught.value.filename == str(tmp_path / "folder")
+    long = tmp_path / ("x" * 300)
+    with pytest.raises(OSError, match="too long") as caught:
+        write(long, "text")
+    assert caught.value.filename == str(long)
+    other = FileNotFoundError(errno.ENOENT, "No such file", "other.txt")
+    with pytest.raises(FileNotFoundError, match=r"other\.txt"):
+        write(tmp_path / "x.txt", "half", other)
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
