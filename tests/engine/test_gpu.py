@@ -157,6 +157,7 @@ def test_every_number_is_written(way, monkeypatch):
     assert_equal_results(run("gpu", dag, torch.float64, 5, activation="gelu"), want, torch.float64)
 
 
+@needs_card
 def test_same_bits_each_time(way):
     dag = generate.erdos_renyi(70, 0.3, seed=1)
     first, second = (run("gpu", dag, torch.float32, 9) for _ in range(2))
