@@ -76,19 +76,10 @@ def _forward(case: Case) -> list[Launch]:
     s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
     spread, packers = ways.spread_of(slices), min(s.tiles + s.panels, 2 * processors(case.device))
     step, lower = ways.step_of(how, s), s.start if how.name == "panels" else s.mid
-    keep_z, made = bool(s.z) and case.more, []
-    several = s.panels > step
+    keep_z, several, made = bool(s.z) and case.more, s.panels > step, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
-    fields: Numbers = (
-        s.code,
-        s.node,
-        s.hidden,
-        s.bias_at,
-        s.nodes_at if case.everything else s.outputs_at,
-        lower,
-        s.start,
-    )
-    fields += s.block, s.last_of, s.word, s.base, s.own_word, s.own_base
+    fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.nodes_at if case.everything else s.outputs_at
+    fields += lower, s.start, s.block, s.last_of, s.word, s.base, s.own_word, s.own_base
     flags = how.width, how.group, 1, s.codes, case.biased, case.p is not None, keep_z, ways.steps(s.codes)
     for first in range(0, s.panels, step):
         last = min(first + step, s.panels)
@@ -110,16 +101,8 @@ def _backward(case: Case) -> list[Launch]:
     step, upper = ways.step_of(how, s), s.back_start + 1 if how.name == "panels" else s.back_mid
     top, made = (s.panels - 1) // step * step, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels, slices, *case.draw
-    fields: Numbers = (
-        s.code,
-        s.node,
-        s.hidden,
-        s.all_of if case.everything else s.out_of,
-        s.own_back,
-        s.back_start,
-        upper,
-    )
-    fields += s.back_tile, s.back_panel, s.word
+    fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.own_back
+    fields += s.back_start, upper, s.back_tile, s.back_panel, s.word
     flags = how.width, how.group, 1, s.codes, case.p is not None, bool(s.z), case.more
     for first in range(top, -1, -step):
         last = min(first + step, s.panels)
