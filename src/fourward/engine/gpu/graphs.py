@@ -20,8 +20,8 @@ GRAPHS = 128  #: captured of a network, at most; the one unused for longest goes
 class _Graph:
     """A captured sequence of launches, and the table of addresses that they read."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.table = zeros_row(device)
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
         self.graph: torch.cuda.CUDAGraph | None = None
 
 
@@ -65,11 +65,12 @@ class Graphs:
         with self.lock:
             known = self.graphs.get(key)
             if known is None:
-                known = self.graphs[key] = _Graph(device)
-                if len(self.graphs) > GRAPHS:
-                    self.graphs.popitem(last=False)
+                known = _Graph(zeros_row(device))
                 first(known.table)
                 others(known.table)
+                self.graphs[key] = known  # only now: all is compiled, which nothing can be while a graph is captured
+                if len(self.graphs) > GRAPHS:
+                    self.graphs.popitem(last=False)
                 return
             self.graphs.move_to_end(key)
             if known.graph is None:

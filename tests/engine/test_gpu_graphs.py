@@ -1,0 +1,74 @@
+"""When launches become a CUDA graph, and what outlives what: the book-keeping, with a card that is only pretended."""
+
+import gc
+
+import pytest
+import torch
+
+from fourward.engine.gpu import graphs
+
+CARD = torch.device("cuda", 0)
+
+
+class Card:
+    """Counts what is launched, captured and replayed on its current stream."""
+
+    def __init__(self, monkeypatch):
+        self.stream, self.rows, self.done = 0, 0, []
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: self.stream, raising=False)
+        monkeypatch.setattr(graphs, "zeros_row", self.row)
+        monkeypatch.setattr(graphs, "_captured", self.capture)
+
+    def row(self, device):
+        self.rows += 1
+        return torch.zeros(16, dtype=torch.int64)
+
+    def capture(self, device, launches):
+        self.done.append("capture")
+        return self
+
+    def replay(self):
+        self.done.append("replay")
+
+    def run(self, owner, made="a pass"):
+        self.done.clear()
+        owner.run(made, CARD, lambda table: self.done.append("first"), lambda table: self.done.append("others"))
+        return self.done
+
+
+@pytest.fixture
+def card(monkeypatch):
+    return Card(monkeypatch)
+
+
+def test_a_pass_is_captured_when_it_comes_again(card):
+    owner = graphs.Graphs()
+    assert card.run(owner) == ["first", "others"]
+    assert card.run(owner) == ["capture", "first", "replay"]
+    assert card.run(owner) == ["first", "replay"]
+    assert card.run(owner, "another") == ["first", "others"]
+    card.stream = 1
+    assert card.run(owner) == ["first", "others"]
+
+
+def test_a_pass_that_was_interrupted_is_not_captured_next(card):
+    """What it launches may not be compiled yet, and can't be while a graph is captured."""
+    owner = graphs.Graphs()
+
+    def interrupt(table):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        owner.run("a pass", CARD, lambda table: None, interrupt)
+    assert card.run(owner) == ["first", "others"]
+
+
+def test_graphs_die_with_their_program():
+    program = torch.zeros(1)
+    place = id(program)
+    assert graphs.graphs_of(program) is graphs.graphs_of(program)
+    assert place in graphs._known
+    del program
+    gc.collect()
+    assert place not in graphs._known
