@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.cases import case
 from fourward import Dag, FourWard, generate
 from fourward.engine.gpu import by_panels, engine, launch, program, ways
+from fourward.engine.gpu.call import Launch
 from fourward.engine.gpu.ways import Way
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
@@ -185,6 +186,37 @@ def test_views_and_odd_addresses():
     loose = torch.randn(6 * dag.num_inputs + 1, device=DEVICE)[1:].view(6, dag.num_inputs)
     for given_x in (x, loose, torch._neg_view(x), x.expand(6, -1)):
         assert_near(net(given_x), net(given_x.clone(memory_format=torch.contiguous_format)))
+
+
+def odd(tensor):
+    """The same numbers, 4 or 8 bytes behind a multiple of 16."""
+    return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
+
+
+@pytest.mark.parametrize("name", ["stretches", "levels"])
+def test_the_second_batch_may_lie_elsewhere(name, monkeypatch):
+    """It is captured, and meanwhile no kernel can be compiled for tensors that lie otherwise than the first."""
+    force(name, monkeypatch)
+    dag = generate.erdos_renyi(70, 0.2, seed=1)
+    net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
+    batches = torch.randn(3, 5, dag.num_inputs, dtype=torch.float64, device=DEVICE)
+    gradient = torch.randn(5, dag.num_outputs, dtype=torch.float64, device=DEVICE)
+    launched, call = [], Launch.__call__
+    monkeypatch.setattr(Launch, "__call__", lambda self, *tensors: (launched.append(tensors), call(self, *tensors))[1])
+    for lies, x in zip((lambda tensor: tensor, odd, odd), batches, strict=True):
+        net.weight.data, net.bias.data = lies(net.weight.data), lies(net.bias.data)
+        launched.clear()
+        out = net(lies(x))
+        passes = [launched[1:]]
+        launched.clear()
+        net.weight.grad = exact.weight.grad = None
+        out.backward(lies(gradient))
+        exact(x).backward(gradient)
+        assert_near(out, exact(x))
+        assert_near(net.weight.grad, exact.weight.grad)
+        for later in (*passes, launched[1:]):
+            assert all(tensor.data_ptr() % 16 == 0 for tensors in later for tensor in tensors)
+    launch.forget()
 
 
 def test_inputs_alone():

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fourward.engine.gpu import ways
-from fourward.engine.gpu.call import Launch
+from fourward.engine.gpu.call import Launch, blanks
 from fourward.engine.gpu.case import TYPES, Case
 from fourward.engine.gpu.graphs import graphs_of
 from fourward.engine.gpu.lists import lists_backward, lists_enter, lists_forward, lists_leave, lists_weights
@@ -69,10 +69,11 @@ class Forward(_Pass):
     def _by_level(self, tensors: tuple[Tensor, ...], program: Tensor, table: Tensor) -> None:
         """X to rows, each level, rows to out."""
         (batch, inputs, columns, rows, *_), kind = self.numbers, (self.how.width, self.types[0])
+        apart = blanks(tensors)
         if inputs:
             Launch(lists_enter, self.blocks(inputs, 32), (batch, inputs, rows), kind, self.how.warps)(table, program)
         for low, high in self.levels(program):
-            self._launch(self.blocks(high - low, self.how.span), low, high)(table, *tensors, program)
+            self._launch(self.blocks(high - low, self.how.span), low, high)(table, *apart, program)
         numbers = batch, columns, rows, self.column
         Launch(lists_leave, self.blocks(columns, 32), numbers, kind, self.how.warps)(table, program)
 
@@ -116,7 +117,7 @@ class Backward(_Pass):
     def _by_level(self, given: tuple[Tensor, ...], program: Tensor, table: Tensor) -> None:
         """Each level from the last, inputs if x's gradient is wanted, then all weights."""
         inputs = self.case.shape.inputs
-        first = [(0, inputs)] if self.case.more and inputs else []
+        first, apart = [(0, inputs)] if self.case.more and inputs else [], blanks(given[:6])
         for low, high in reversed([*first, *self.levels(program)]):
-            self._launch(self.blocks(high - low, self.how.span), low, high)(table, *given[:6], program)
+            self._launch(self.blocks(high - low, self.how.span), low, high)(table, *apart, program)
         self._weigh(given, program, table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fourward.engine.gpu import ways
-from fourward.engine.gpu.call import Launch, counters, processors
+from fourward.engine.gpu.call import Launch, blanks, counters, processors
 from fourward.engine.gpu.case import TYPES, Case
 from fourward.engine.gpu.graphs import graphs_of
 from fourward.engine.gpu.panels import panels_forward, panels_products
@@ -32,8 +32,9 @@ class Forward:
         given = *tensors, tensors[0].new_empty(self.sums, dtype=self.wide), program
 
         def others(table: Tensor) -> None:
+            apart = *blanks(given[:4]), *given[4:]
             for i, launch in enumerate(self.others):
-                launch(*(given if i % 2 else given[7:]), table)
+                launch(*(apart if i % 2 else apart[7:]), table)
 
         graphs_of(program).run(self, program.device, lambda table: self.first(*given, table), others)
 
@@ -55,8 +56,9 @@ class Backward:
         given = *tensors[:4], deltas, sums, *tensors[4:], program
 
         def others(table: Tensor) -> None:
+            apart = *blanks(given[:2]), *given[2:]
             for i, launch in enumerate(self.others):
-                launch(*(given if i % 2 else given[8:]), table)
+                launch(*(apart if i % 2 else apart[8:]), table)
             self.weights(kept, deltas, *given[6:], table)
 
         if self.others:

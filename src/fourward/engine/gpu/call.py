@@ -44,6 +44,15 @@ class Launch:
             self.compiled = found[(*self.grid, 1, 1)[:3]]
 
 
+def blanks(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Stand-ins of the same types for launches that look up in a table where tensors are.
+
+    What is compiled depends on how tensors are aligned, and nothing can be compiled while a graph is captured. So what
+    is captured is given nothing that may be aligned in another way than at the first call.
+    """
+    return [tensor.new_empty(0) for tensor in tensors]
+
+
 @cache
 def processors(device: torch.device) -> int:
     """Multiprocessors of a card."""
