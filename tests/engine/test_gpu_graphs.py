@@ -64,6 +64,16 @@ def test_a_pass_that_was_interrupted_is_not_captured_next(card):
     assert card.run(owner) == ["first", "others"]
 
 
+def test_ever_new_shapes_take_no_ever_new_memory(card):
+    owner = graphs.Graphs()
+    for made in range(3 * graphs.GRAPHS):
+        card.run(owner, made)
+    assert len(owner.graphs) == card.rows == graphs.GRAPHS
+    card.stream = 1  # of which nobody knows whether it is behind the other
+    card.run(owner, "another")
+    assert card.rows == graphs.GRAPHS + 1
+
+
 def test_graphs_die_with_their_program():
     program = torch.zeros(1)
     place = id(program)

@@ -61,22 +61,29 @@ class Graphs:
             first(table)
             others(table)
             return
-        key = made, torch._C._cuda_getCurrentRawStream(device.index)
+        stream = torch._C._cuda_getCurrentRawStream(device.index)
+        key = made, stream
         with self.lock:
             known = self.graphs.get(key)
             if known is None:
-                known = _Graph(zeros_row(device))
+                known = _Graph(self._table(device, stream))
                 first(known.table)
                 others(known.table)
                 self.graphs[key] = known  # only now: all is compiled, which nothing can be while a graph is captured
-                if len(self.graphs) > GRAPHS:
-                    self.graphs.popitem(last=False)
                 return
             self.graphs.move_to_end(key)
             if known.graph is None:
                 known.graph = _captured(device, partial(others, known.table))
             first(known.table)
             known.graph.replay()
+
+    def _table(self, device: torch.device, stream: int) -> Tensor:
+        """A new one, or that of a graph which makes room; only its own stream knows when that is done with it."""
+        if len(self.graphs) >= GRAPHS:
+            (_, other), gone = self.graphs.popitem(last=False)
+            if other == stream:
+                return gone.table
+        return zeros_row(device)
 
 
 _known: dict[int, Graphs] = {}
