@@ -361,6 +361,21 @@ def test_refusals_give_reasons(monkeypatch):
     assert "not gpu: Triton isn't installed" in FourWard(dag, dtype=torch.float16).explain()
 
 
+def test_triton_by_another_name(monkeypatch):
+    """As torch's nightly builds, those for ROCm and Triton for Windows have it."""
+    dag = generate.erdos_renyi(20, 0.4, seed=0)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    want = FourWard(dag, dtype=torch.float16).explain()
+
+    def unknown(name):
+        raise engine.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(engine.metadata, "version", unknown)
+    assert FourWard(dag, dtype=torch.float16).explain() == want
+    monkeypatch.setattr("triton.__version__", "3.2.0")
+    assert "not gpu: Triton 3.2.0 is installed" in FourWard(dag, dtype=torch.float16).explain()
+
+
 def test_explain_names_the_way():
     net = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0)
     assert "engine gpu" in net.explain()

@@ -23,6 +23,14 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
+def triton_version() -> str:
+    """Of the Triton that would be imported; some torch builds bring it under another name, such as pytorch-triton."""
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return str(getattr(importlib.import_module("triton"), "__version__", "0.0"))
+
+
 class Gpu(Engine):
     """Triton kernels that walk a network for a slice of the batch."""
 
@@ -34,8 +42,8 @@ class Gpu(Engine):
         """Built-in activations on a CUDA card that Triton knows."""
         if importlib.util.find_spec("triton") is None:
             return "Triton isn't installed (pip install triton)"
-        if tuple(map(int, metadata.version("triton").split(".")[:2])) < TRITON:
-            return f"Triton {metadata.version('triton')} is installed, and {'.'.join(map(str, TRITON))} is needed"
+        if tuple(map(int, triton_version().split(".")[:2])) < TRITON:
+            return f"Triton {triton_version()} is installed, and {'.'.join(map(str, TRITON))} is needed"
         if request.device.type != "cuda" and not (interpreting() and request.device.type == "cpu"):
             return f"the network is on {request.device}, not on a CUDA card (net.to('cuda') brings it there)"
         if request.device.type == "cuda" and torch.cuda.get_device_capability(request.device) < (8, 0):
