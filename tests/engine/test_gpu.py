@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import math
 import pickle
 from functools import partial
 
@@ -141,21 +142,30 @@ def test_autocast_keeps_activations_in_half_and_sums_in_single_precision(way, dt
     assert_near(net.weight.grad, exact.weight.grad, dtype)
 
 
-def poisoned(fresh):
-    def make_poisoned(*arguments, **options):
-        made = fresh(*arguments, **options)
+class Fenced:
+    """Tensors whose numbers are NaN at first, each with room behind it that nobody has any business in."""
+
+    def __init__(self, monkeypatch):
+        self.behind, self.fresh = [], torch.Tensor.new_empty
+        monkeypatch.setattr(torch.Tensor, "new_empty", lambda like, *shape, **options: self.make(like, shape, options))
+        monkeypatch.setattr(torch, "empty_like", lambda like, **options: self.make(like, like.shape, options))
+
+    def make(self, like, shape, options):
+        count = math.prod(shape)
+        room = self.fresh(like, count + 4096, **options).fill_(77)
+        self.behind.append(room[count:])
+        made = room[:count].view(shape)
         return made.fill_(torch.nan) if made.is_floating_point() else made
 
-    return make_poisoned
 
-
-def test_every_number_is_written(way, monkeypatch):
+def test_every_number_is_written_and_no_other(way, monkeypatch):
     """What a kernel leaves out of its results stays NaN."""
-    for owner, name in ((torch.Tensor, "new_empty"), (torch, "empty_like")):
-        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+    fenced = Fenced(monkeypatch)
     dag = case("source neurons").dag
-    want = run("reference", dag, torch.float64, 5, activation="gelu")
-    assert_equal_results(run("gpu", dag, torch.float64, 5, activation="gelu"), want, torch.float64)
+    want = run("reference", dag, torch.float64, 40, activation="gelu")
+    assert_equal_results(run("gpu", dag, torch.float64, 40, activation="gelu"), want, torch.float64)
+    assert len(fenced.behind) > 4
+    assert all((behind == 77).all() for behind in fenced.behind)
 
 
 @needs_card
@@ -374,6 +384,42 @@ def test_triton_by_another_name(monkeypatch):
     assert FourWard(dag, dtype=torch.float16).explain() == want
     monkeypatch.setattr("triton.__version__", "3.2.0")
     assert "not gpu: Triton 3.2.0 is installed" in FourWard(dag, dtype=torch.float16).explain()
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "want"),
+    [
+        ((program.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 1, 4, 0)),
+        ((program.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 2, 4, 0)),
+        ((program.PANELS, 384, 12, 73536, 0), 32, ("panels", 8, 2, 4, 0)),
+        ((program.PANELS, 416, 13, 86320, 0), 32, ("stretches", 8, 2, 4, 0)),
+        ((program.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8)),
+        ((program.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4)),
+        ((program.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16)),
+        ((program.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16)),
+        ((program.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4)),
+    ],
+)
+def test_ways_are_those_that_were_measured_fastest(shape, batch, want):
+    """The tables of docs/gpu.md."""
+    assert ways.way(*shape, batch) == want
+
+
+@pytest.mark.parametrize("kind", [program.PANELS, program.LISTS], ids=["panels", "lists"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_what_tracing_expects_is_what_comes(kind, dtype, monkeypatch):
+    monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
+    dag = generate.erdos_renyi(40, 0.2, seed=0)
+    net, x = (
+        make(dag, seed=0, dtype=dtype, activation="gelu"),
+        torch.ones(5, dag.num_inputs, dtype=dtype, device=DEVICE),
+    )
+    given = x, net.weight.detach(), net.bias.detach(), net.runner.program, list(net.runner.shape), None, 0.0, False
+    torch.library.opcheck(torch.ops.fourward.gpu_forward.default, given, test_utils="test_faketensor")
+    out, kept = torch.ops.fourward.gpu_forward(*given)
+    for wanted, biased in ((True, True), (False, False)):
+        back = out, given[1], *given[3:5], kept, None, 0.0, False, wanted, biased
+        torch.library.opcheck(torch.ops.fourward.gpu_backward.default, back, test_utils="test_faketensor")
 
 
 def test_explain_names_the_way():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fourward.engine.gpu import graphs
+from fourward.engine.gpu.call import Launch
 
 CARD = torch.device("cuda", 0)
 
@@ -82,3 +83,32 @@ def test_graphs_die_with_their_program():
     del program
     gc.collect()
     assert place not in graphs._known
+
+
+class Kernel:
+    """What Triton makes of a function: studies arguments, and hands out what it compiled."""
+
+    def __init__(self):
+        self.studied, self.quick = [], []
+
+    def __getitem__(self, grid):
+        return lambda *given, **options: self.studied.append((grid, given[1:], options)) or self.compiled
+
+    @property
+    def compiled(self):
+        return {(2, 1, 1): lambda *given: self.quick.append(given)}
+
+
+def test_what_is_compiled_is_kept_for_aligned_tensors(monkeypatch):
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
+    kernel, room = Kernel(), torch.zeros(9)
+    launch = Launch(kernel, (2,), (5,), ("word",), 4)
+    launch(room[1:])
+    assert len(kernel.studied) == 1  # for tensors that lie anywhere: not to be kept
+    launch(room)
+    assert kernel.studied[1:] == [((2,), (5, "word"), {"num_warps": 4, "num_stages": 1})]
+    launch(room)
+    launch(room[4:])
+    assert kernel.quick == [(room.data_ptr(), 5, "word"), (room.data_ptr() + 16, 5, "word")]
+    launch(room[1:])
+    assert len(kernel.studied) == 3
