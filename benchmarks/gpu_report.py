@@ -131,7 +131,7 @@ def _host_goals(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         rows.append(("the host's time for a pass, N=64, B=32", "", text, ""))
     if first:
         text = " and ".join(f"{times['fourward']:.1f} s ({name})" for name, times in first.items())
-        rows.append(("first forward and backward, after importing torch", "", text, ""))
+        rows.append(("first forward and backward, N=64, B=32, after importing torch", "", text, ""))
     return rows
 
 
@@ -285,7 +285,7 @@ def _host_text(data: dict[str, Any]) -> list[list[str]]:
         parts += [[head], ["| | us |", "|---|---|", *rows]]
     if "first_uses" in data:
         rows = [f"| {n} | {t['torch']:.2f} | {t['fourward']:.2f} |" for n, t in data["first_uses"].items()]
-        head = "## First forward and backward of a process, seconds"
+        head = "## First forward and backward of a process, N=64, p=0.2, B=32, seconds"
         parts += [[head], ["| kernel cache | torch and the card | fourward |", "|---|---|---|", *rows]]
     return parts
 
