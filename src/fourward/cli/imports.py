@@ -36,8 +36,8 @@ def import_(
         typer.Option(
             "--from",
             metavar="KIND",
-            help="graph: a graph file with weights. neat: JSON of neat-python's export_network_json. tensorneat: JSON of "
-            "TensorNEAT's network_dict.",
+            help="graph: a graph file with weights. neat: JSON of neat-python's export_network_json. "
+            "tensorneat: JSON of TensorNEAT's network_dict.",
         ),
     ] = Kind.GRAPH,
     activation: Annotated[str | None, typer.Option(help="Of neurons for which a graph names none.")] = None,

@@ -76,5 +76,12 @@ def _lines(word: str, found: dict[str, Any]) -> list[str]:
         f"  indices      {size_text(cost['plan_bytes'])}",
         f"  activations  {size_text(cost['activation_bytes'])}",
         f"  training     keeps {size_text(kept)} for the backward pass",
-        f"  operations   {cost['forward_operations']:.3g} forward, {step:.3g} in a training step",
+        f"  operations   {_rounded(cost['forward_operations'])} forward, {_rounded(step)} in a training step",
     ]
+
+
+def _rounded(count: int) -> str:
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:,.1f} {word}"
+    return f"{count:,}"

@@ -152,8 +152,10 @@ def _graph(word: str | None, reading: Reading) -> Dag | FourWard | None:
 
         reading.refuse(f"{word} is a network that has its own")
         return load(path)
+    from lightning.pytorch.utilities import rank_zero_only
+
     loaded = reading.find(word, bare=True)
-    report_changes(loaded)
+    rank_zero_only(report_changes)(loaded)
     return loaded.dag
 
 
