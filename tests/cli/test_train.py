@@ -78,7 +78,7 @@ def test_a_cyclic_graph_is_trained_without_its_feedback(folder, capsys):
     assert run(*words) == 2
     assert "--remove-feedback" in capsys.readouterr().err
     assert run(*words, "--remove-feedback", "--outputs", "d") == 0
-    assert "1 feedback edges were removed" in capsys.readouterr().err
+    assert "1 feedback edge was removed" in capsys.readouterr().err
     assert fw.load("a/best.safetensors").dag.num_outputs == 1
     assert run("evaluate", "a", "--graph", "g.csv") == 2
 

@@ -152,9 +152,13 @@ def report_changes(loaded: Loaded) -> None:
     if loaded.removed:
         shown = ", ".join(f"{u} -> {v}" for u, v in loaded.removed[:3])
         more = ", ..." if len(loaded.removed) > 3 else ""
-        print(f"{len(loaded.removed):,} feedback edges were removed: {shown}{more}", file=sys.stderr)
+        print(f"{_edges_were(len(loaded.removed), 'feedback ')} removed: {shown}{more}", file=sys.stderr)
     if loaded.merged:
-        print(f"{loaded.merged:,} edges were added to others between the same nodes", file=sys.stderr)
+        print(f"{_edges_were(loaded.merged)} added to others between the same nodes", file=sys.stderr)
+
+
+def _edges_were(number: int, kind: str = "") -> str:
+    return f"{number:,} {kind}{'edge was' if number == 1 else 'edges were'}"
 
 
 def print_json(value: Any) -> None:
