@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from fourward import demo
+from fourward import FourWard, demo, generate
 
 
 def test_the_worm_learns_the_digits(tmp_path, capsys):
@@ -15,6 +15,16 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     for words in ("302 neurons", "2,542 synapses", "height 59", "attenuation 5.12", "held-out", "the paper's method"):
         assert words in said
+
+
+def test_slow_methods_are_timed_once(monkeypatch):
+    called = []
+    monkeypatch.setattr(demo, "_seconds", lambda call: called.append(call) or 1.0)
+    net = FourWard(generate.chain(3), seed=0)
+    assert set(demo.time_methods(net, limit=-1.0).values()) == {(1.0, 1.0)}
+    assert len(called) == 4
+    demo.time_methods(net, repeats=3, limit=60.0)
+    assert len(called) == 4 + 3 * 4
 
 
 def test_the_command_explains_itself():

@@ -74,7 +74,7 @@ def test_a_cyclic_file(run, tmp_path):
     assert run("info", "x.csv")[0] == 2
     code, out, err = run("info", "x.csv", "--remove-feedback")
     assert code == 0
-    assert "1 feedback edges were removed: c -> a" in err
+    assert "1 feedback edge was removed: c -> a" in err
 
 
 def test_an_undirected_file(run):
@@ -93,7 +93,7 @@ def test_inputs_and_outputs_are_chosen(run, tmp_path):
     (tmp_path / "outs.txt").write_text("2\n3\n")
     code, _, err = run("graph", "x.csv", "--merge", "--inputs", "1", "--outputs", "@outs.txt", "--out", "y.npz")
     assert code == 0
-    assert "1 edges were added to others" in err
+    assert "1 edge was added to others" in err
     got = files.read_dag("y.npz")
     assert [got.dag.labels[v] for v in got.dag.outputs] == [2, 3]
     assert sorted(got.weight) == [5, 6, 8]
@@ -297,8 +297,8 @@ def test_every_command_reads_a_graph_as_it_comes(run, tmp_path, words):
     reading = ["--format", "csv", "--columns", "2,3", "--no-header", "--remove-feedback", "--merge"]
     code, _, err = run(name, "g.dat", *rest, *reading)
     assert code == 0, err
-    assert "1 feedback edges were removed: c -> b" in err
-    assert "1 edges were added" in err
+    assert "1 feedback edge was removed: c -> b" in err
+    assert "1 edge was added" in err
 
 
 @pytest.mark.parametrize("ending", [".onnx", ".pt2", ".py", ".tex"])

@@ -47,6 +47,7 @@ def test_from_a_table_to_predictions(folder, capsys):
     new = [line.rsplit(",", 1)[0].split(",") for line in (folder / "t.csv").read_text().split()[:11]]
     (folder / "new.csv").write_text("\n".join(",".join([c, "?", b, a]) for a, b, c in new).replace("?", "note", 1))
     assert run("predict", "a", "new.csv", "--out", "p.csv") == 0
+    assert capsys.readouterr().out == "p.csv\n"
     assert run("predict", "a", "t.csv") == 0
     by_name = list(csv.DictReader((folder / "p.csv").read_text().splitlines()))
     whole = list(csv.DictReader(capsys.readouterr().out.splitlines()))
@@ -57,13 +58,27 @@ def test_from_a_table_to_predictions(folder, capsys):
         assert float(few["p(up)"]) == pytest.approx(float(many["p(up)"]), rel=1e-4)
 
 
+def test_a_run_is_trained_on_by_its_folder(folder, capsys):
+    assert train("--epochs", 1, "--out", "a") == 0
+    assert run("train", "a", "--device", "cpu", "--data", "t.csv", "--target", "way", "--epochs", 1, "--out", "b") == 0
+    assert fw.load("b/best.safetensors").dag == fw.load("a/best.safetensors").dag
+    assert run("train", "a", "--data", "t.csv", "--target", "way", "--activation", "tanh", "--out", "c") == 2
+    assert "--activation was given, but a is a network that has its own" in capsys.readouterr().err
+
+
+def test_a_folder_with_the_name_of_a_nervous_system_is_not_taken_for_it(folder, capsys):
+    (folder / "c-elegans").mkdir()
+    assert run("info", "c-elegans", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] == 302
+
+
 def test_a_cyclic_graph_is_trained_without_its_feedback(folder, capsys):
     (folder / "g.csv").write_text("a,b\nb,c\nc,b\nc,d\na,e\n")
     words = ("train", "g.csv", "--data", "wine", "--epochs", 1, "--device", "cpu", "--out", "a")
     assert run(*words) == 2
     assert "--remove-feedback" in capsys.readouterr().err
     assert run(*words, "--remove-feedback", "--outputs", "d") == 0
-    assert "1 feedback edges were removed" in capsys.readouterr().err
+    assert "1 feedback edge was removed" in capsys.readouterr().err
     assert fw.load("a/best.safetensors").dag.num_outputs == 1
     assert run("evaluate", "a", "--graph", "g.csv") == 2
 

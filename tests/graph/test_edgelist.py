@@ -73,9 +73,15 @@ def test_names_say_which_end_is_which(tmp_path):
     assert files.read_dag(put(tmp_path, "x.csv", "post,pre\na,b\n")).dag == Dag.from_edges([("b", "a")])
 
 
+@pytest.mark.parametrize("name", ["weight", "syn_count", "Synapses", "synapseCount"])
+def test_names_say_which_column_holds_the_weights(name, tmp_path):
+    path = put(tmp_path, "x.csv", f"pre_root_id,post_root_id,neuropil,{name}\n720575940600000001,7,LO,3\n7,9,ME,4\n")
+    assert files.read_dag(path).weight.tolist() == [3, 4]
+
+
 def test_columns_of_a_table_with_more(tmp_path):
-    path = put(tmp_path, "x.csv", "pre,post,where,count\n7,8,LO,3\n8,9,ME,4\n")
-    for columns in (["pre", "post", "count"], [1, 2, 4], ["1", "2", "4"]):
+    path = put(tmp_path, "x.csv", "pre,post,where,area\n7,8,LO,3\n8,9,ME,4\n")
+    for columns in (["pre", "post", "area"], [1, 2, 4], ["1", "2", "4"]):
         got = files.read_dag(path, columns=columns)
         assert got.dag == Dag.from_edges([(7, 8), (8, 9)])
         assert got.weight.tolist() == [3, 4]
@@ -83,7 +89,7 @@ def test_columns_of_a_table_with_more(tmp_path):
     assert files.read_dag(path, columns=[1, 3], header=False).dag.num_nodes == 6
     with pytest.raises(FileError, match=r"line 2: the weight 'LO'.*--columns"):
         files.read(path)
-    with pytest.raises(OptionError, match=r"no column 'from': its columns are pre, post, where, count"):
+    with pytest.raises(OptionError, match=r"no column 'from': its columns are pre, post, where, area"):
         files.read(path, columns=["from", "to"])
     with pytest.raises(OptionError, match="two or three"):
         files.read(path, columns=["pre"])

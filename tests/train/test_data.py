@@ -100,6 +100,14 @@ def test_a_column_without_a_name_can_be_left_out(tmp_path):
     assert read(path, "y", features=["a"], classes=["p", "q"]).x.tolist() == [[7], [8]]
 
 
+def test_cells_without_a_number_are_counted_and_the_way_out_is_named(tmp_path):
+    path = written(tmp_path, "a,b,y\n1,,p\n2,,q\n")
+    with pytest.raises(DataError, match=r"row 1, column 'b' is empty.*\(2 cells hold none\).*--drop 'b'"):
+        read(path, "y")
+    with pytest.raises(DataError, match=r"remove the row; the model needs the column\.$"):
+        read(path, "y", features=["a", "b"], classes=["p", "q"])
+
+
 def test_numbers_too_large_to_be_standardised():
     with pytest.raises(DataError, match=r"column 2 holds 3e\+300, too large to be standardised"):
         Scaling.of(np.array([[1, 1e300], [2, 3e300]]))

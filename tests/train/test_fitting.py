@@ -105,7 +105,7 @@ def test_every_process_takes_its_share_of_the_same_batches():
         ({"task": "clustering"}, OptionError, "clustering"),
         ({"device": "gpu7"}, OptionError, "gpu7"),
         ({"y": np.zeros(3, int)}, DataError, "150 samples and 3 targets"),
-        ({"y": np.zeros(150)}, DataError, "whole numbers"),
+        ({"y": np.zeros(150)}, DataError, "whole numbers.*task='regression'"),
         ({"y": np.full(150, 3)}, DataError, "there are 4 classes"),
         ({"task": "regression"}, DataError, "there are 1 targets"),
         ({"learning_rate": 1e30}, TrainingError, "lower learning rate"),

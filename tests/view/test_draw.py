@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fourward as fw
-from fourward import FourWard, generate
+from fourward import FourWard, connectomes, generate
 from fourward.errors import LayeringError, OptionError
 from fourward.graph.dag import Dag
 from fourward.layering import longest_path
@@ -74,6 +74,20 @@ def test_a_shallow_network_fills_its_picture():
         assert (high - low) < 1.15 * (len(sizes) - 1)
         names = [text.get_text() for text in axes.texts]
         assert len(names) == sum(sizes), "and has room for its names"
+
+
+def test_a_deep_network_has_room_for_the_names_of_its_inputs_and_outputs():
+    worm = connectomes.load("c-elegans")
+    axes = fw.draw(FourWard(worm.dag, seed=0)).axes[0]
+    assert {text.get_text() for text in axes.texts} == set(worm.dag.labels)
+
+
+def test_names_that_are_alike_once_cut_are_left_out():
+    def named(dag):
+        relabelled = Dag.from_edges([(7 * 10**17 + u, 7 * 10**17 + v) for u, v in dag.edges.tolist()])
+        return [int(text.get_text()) - 7 * 10**17 for text in fw.draw(relabelled).axes[0].texts]
+
+    assert named(generate.chain(120)) == [0, 119]
 
 
 def test_weak_edges_of_a_small_network_are_seen():

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fourward.cli.options import Reading, reads_graph
+from fourward.cli.options import Reading, ThingWord, reads_graph
 
 
 class Kind(StrEnum):
@@ -27,12 +27,7 @@ def register(app: typer.Typer) -> None:
 
 @reads_graph
 def draw(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            help="A graph file, a family such as er:64:0.2:0, c-elegans, a saved network, or a run's folder."
-        ),
-    ],
+    word: ThingWord,
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .svg or .pdf.")] = Path("picture.png"),
     kind: Annotated[
         Kind, typer.Option(help="lines for nodes and edges, density for counts from layer to layer.")
@@ -50,7 +45,7 @@ def draw(
     from fourward.cli.shown import open_shown
     from fourward.view.draw import draw as draw_picture
 
-    shown = open_shown(graph, reading, title)
+    shown = open_shown(word, reading, title)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         draw_picture(shown.thing, out, title=shown.title, weight=shown.weight, kind=kind.value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fourward.cli.options import RunPath
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or the folder of a run for its best one.")],
+    checkpoint: RunPath,
     data: Annotated[
         str | None, typer.Option(help="As in train, all of its rows; default: the rows that the run tested on.")
     ] = None,

@@ -24,7 +24,10 @@ def register(app: typer.Typer) -> None:
 
 def export(
     network: Annotated[
-        Path, typer.Argument(help="A .safetensors file of a network or a checkpoint, or the folder of a run.")
+        Path,
+        typer.Argument(
+            metavar="NETWORK", help="A .safetensors file of a network or a checkpoint, or the folder of a run."
+        ),
     ],
     out: Annotated[
         Path,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward.cli.options import FormatOption, JsonOption, print_json
+from fourward.cli.options import FORMAT_HELP, JsonOption, print_json
 from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
@@ -29,18 +29,19 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="The file to read.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     out: Annotated[Path, typer.Option(help="The network: .safetensors, or any ending of `fourward export`.")],
     kind: Annotated[
         Kind,
         typer.Option(
             "--from",
-            help="graph: a graph file with weights. neat: what neat-python's neat.export.export_network_json writes. "
-            "tensorneat: a JSON file of what TensorNEAT's network_dict returns.",
+            metavar="KIND",
+            help="graph: a graph file with weights. neat: JSON of neat-python's export_network_json. "
+            "tensorneat: JSON of TensorNEAT's network_dict.",
         ),
     ] = Kind.GRAPH,
     activation: Annotated[str | None, typer.Option(help="Of neurons for which a graph names none.")] = None,
-    format: FormatOption = None,
+    format: Annotated[str | None, typer.Option(help=FORMAT_HELP)] = None,
     inputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many inputs there are.")] = None,
     outputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many outputs there are.")] = None,
     output_transform: Annotated[

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fourward.cli.options import JsonOption, Reading, print_json, reads_graph, report_changes
+from fourward.cli.options import JsonOption, Reading, ThingWord, network_file, print_json, reads_graph, report_changes
 from fourward.errors import OptionError
 
 
@@ -18,12 +17,7 @@ def register(app: typer.Typer) -> None:
 
 @reads_graph
 def info(
-    word: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH|NETWORK", help="A graph as in `fourward graph`, a .safetensors file, or the folder of a run."
-        ),
-    ],
+    word: ThingWord,
     batch: Annotated[int, typer.Option(min=1, help="Samples for which memory and operations are told.")] = 64,
     activation: Annotated[str | None, typer.Option(help="Of the neurons, if a graph was given; default: relu.")] = None,
     as_json: JsonOption = False,
@@ -38,14 +32,14 @@ def info(
     from fourward.nn.module import FourWard
 
     removed = 0
-    if word.lower().endswith(".safetensors") or Path(word).is_dir():
+    path = network_file(word)
+    if path is not None:
         from fourward.nn.saved import load
-        from fourward.train.checkpoint import BEST
 
         reading.refuse(why := f"{word} is a network that has its own")
         if activation is not None:
             raise OptionError(f"--activation was given, but {why}. Leave it away.")
-        net = load(Path(word) / BEST if Path(word).is_dir() else word)
+        net = load(path)
     else:
         loaded = reading.find(word)
         net, removed = FourWard(loaded.dag, activation or "relu", seed=0), len(loaded.removed)
@@ -82,5 +76,12 @@ def _lines(word: str, found: dict[str, Any]) -> list[str]:
         f"  indices      {size_text(cost['plan_bytes'])}",
         f"  activations  {size_text(cost['activation_bytes'])}",
         f"  training     keeps {size_text(kept)} for the backward pass",
-        f"  operations   {cost['forward_operations']:.3g} forward, {step:.3g} in a training step",
+        f"  operations   {_rounded(cost['forward_operations'])} forward, {_rounded(step)} in a training step",
     ]
+
+
+def _rounded(count: int) -> str:
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:,.1f} {word}"
+    return f"{count:,}"

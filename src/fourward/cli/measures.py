@@ -24,4 +24,6 @@ def show(console: Any, measures: dict[str, Any]) -> None:
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if 0.001 <= abs(value) <= 1 or value == 0 else f"{value:.4g}"

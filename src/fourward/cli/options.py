@@ -34,8 +34,21 @@ GraphWord = Annotated[
         "er:64:0.2:0, ws:64:4:0.1:0, ba:64:2:0, mlp:64-32-10, or c-elegans, mushroom-body.",
     ),
 ]
-FormatOption = Annotated[str | None, typer.Option("--format", help="Of a file whose ending doesn't say it.")]
+ThingWord = Annotated[
+    str,
+    typer.Argument(
+        metavar="GRAPH|NETWORK", help="A graph as in `fourward graph`, a .safetensors file, or the folder of a run."
+    ),
+]
+RunPath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a run, for its best checkpoint, or a checkpoint.")
+]
+FORMAT_HELP = "Of a file whose ending doesn't say it."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _option(*words: str, **said: Any) -> Any:
+    return typer.Option(*words, rich_help_panel="How to read a graph", **said)
 
 
 @dataclass(frozen=True)
@@ -43,27 +56,27 @@ class Reading:
     """How a graph is to be read; each field is an option of the commands that read one."""
 
     orient: Annotated[
-        Orient | None, typer.Option("--orient", help="Direct an undirected graph along a random order of its nodes.")
+        Orient | None, _option("--orient", help="Direct an undirected graph along a random order of its nodes.")
     ] = None
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of that order.")] = 0
+    seed: Annotated[int, _option("--seed", min=0, metavar="INT", help="Of that order.")] = 0
     remove_feedback: Annotated[
-        bool, typer.Option("--remove-feedback", help="Remove a small set of edges that makes a cyclic graph acyclic.")
+        bool, _option("--remove-feedback", help="Remove a small set of edges that makes a cyclic graph acyclic.")
     ] = False
-    merge: Annotated[bool, typer.Option("--merge", help="Add up the weights of edges between the same nodes.")] = False
+    merge: Annotated[bool, _option("--merge", help="Add up the weights of edges between the same nodes.")] = False
     inputs: Annotated[
-        str | None, typer.Option("--inputs", help="Labels of the inputs, in order: a,b,c, or @FILE with one a line.")
+        str | None, _option("--inputs", help="Labels of the inputs, in order: a,b,c, or @FILE with one a line.")
     ] = None
-    outputs: Annotated[str | None, typer.Option("--outputs", help="The same for the outputs.")] = None
-    format: FormatOption = None
+    outputs: Annotated[str | None, _option("--outputs", help="The same for the outputs.")] = None
+    format: Annotated[str | None, _option("--format", help=FORMAT_HELP)] = None
     header: Annotated[
         bool | None,
-        typer.Option(
+        _option(
             "--header/--no-header",
             help="Whether an edge list has a header; default: whether its first line looks like one.",
         ),
     ] = None
     columns: Annotated[
-        str | None, typer.Option("--columns", help="Of an edge list: source,target or source,target,weight.")
+        str | None, _option("--columns", help="Of an edge list, by name or number: pre,post or pre,post,count.")
     ] = None
 
     def find(self, word: str, *, bare: bool = False) -> Loaded:
@@ -122,14 +135,30 @@ def _labels(words: str | None) -> list[str] | None:
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
+def network_file(word: str) -> Path | None:
+    """The file of a network that a word names: a .safetensors file, or the best one of a run's folder."""
+    from fourward.graph.connectomes import NAMES
+
+    path = Path(word)
+    if path.is_dir() and word not in NAMES:
+        from fourward.train.checkpoint import BEST
+
+        return path / BEST
+    return path if path.suffix.lower() == ".safetensors" else None
+
+
 def report_changes(loaded: Loaded) -> None:
     """Say on standard error what a graph lost on its way to a Dag."""
     if loaded.removed:
         shown = ", ".join(f"{u} -> {v}" for u, v in loaded.removed[:3])
         more = ", ..." if len(loaded.removed) > 3 else ""
-        print(f"{len(loaded.removed):,} feedback edges were removed: {shown}{more}", file=sys.stderr)
+        print(f"{_edges_were(len(loaded.removed), 'feedback ')} removed: {shown}{more}", file=sys.stderr)
     if loaded.merged:
-        print(f"{loaded.merged:,} edges were added to others between the same nodes", file=sys.stderr)
+        print(f"{_edges_were(loaded.merged)} added to others between the same nodes", file=sys.stderr)
+
+
+def _edges_were(number: int, kind: str = "") -> str:
+    return f"{number:,} {kind}{'edge was' if number == 1 else 'edges were'}"
 
 
 def print_json(value: Any) -> None:

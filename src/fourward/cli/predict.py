@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fourward.cli.options import RunPath
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -15,8 +17,10 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or the folder of a run for its best one.")],
-    data: Annotated[str, typer.Argument(help="A .csv or .tsv with the columns of training, or an .npz with x.")],
+    checkpoint: RunPath,
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A .csv or .tsv with the columns of training, or an .npz with x.")
+    ],
     out: Annotated[Path | None, typer.Option(help="The CSV file to write; default: to the terminal.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or one card such as cuda:1.")] = "cpu",
 ) -> None:
@@ -35,3 +39,4 @@ def predict(
         return
     with replacing(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         write_rows(names, rows, file)
+    print(out)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from fourward.cli.options import Reading, report_changes
+from fourward.cli.options import Reading, network_file, report_changes
 from fourward.errors import InputError
 from fourward.graph.dag import Dag
 from fourward.nn import saved
@@ -27,7 +26,7 @@ class Shown(NamedTuple):
 
 def open_shown(word: str, reading: Reading, title: str | None) -> Shown:
     """The network of a checkpoint or of a run's best one, or the graph that a word stands for."""
-    path = _checkpoint(word)
+    path = network_file(word)
     if path is None:
         found = reading.find(word)
         report_changes(found)
@@ -42,7 +41,7 @@ def read_samples(word: str, table: str) -> Any:
 
     A network without a model takes the columns that are named as its inputs.
     """
-    path = _checkpoint(word)
+    path = network_file(word)
     if path is None:
         raise InputError(f"samples came, but {word} is a graph, which has no weights. Give a saved network.")
     if "model" in saved.read(path)[1]:
@@ -58,10 +57,3 @@ def label_of(shown: Shown, text: str) -> Any:
     """The label that is written like this."""
     dag = shown.thing if isinstance(shown.thing, Dag) else shown.thing.dag
     return next((label for label in dag.labels if str(label) == text), text)
-
-
-def _checkpoint(word: str) -> Path | None:
-    path = Path(word)
-    if path.is_dir():
-        return path / checkpoint.BEST
-    return path if path.suffix.lower() == ".safetensors" else None

@@ -330,11 +330,13 @@ class _Bars:
 
 
 def _gain_text(line: dict[str, Any]) -> str:
+    from fourward.study.cells import number
+
     if line["gain"] is None:
         return "failed" if line["failed"] == line["missing"] else "cut off"
     note = f", {line['cut_off']} cut off" if line["cut_off"] else ""
     note += f", {line['missing']} missing" if line["missing"] else ""
-    return f"{line['gain']:.3g} ({line['of_means']:.3g}){note}"
+    return f"{number(line['gain'])} ({number(line['of_means'])}){note}"
 
 
 def _print_status(experiment: dict[str, Any]) -> None:

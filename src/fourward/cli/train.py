@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward.cli.options import Reading, reads_graph, report_changes
+from fourward.cli.options import Reading, network_file, reads_graph, report_changes
 from fourward.errors import MissingExtraError, OptionError, some
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fourward.train.run import Result
 
 
-NETWORK = ".safetensors"
 #: What may be said again of a run that is resumed: which graph and data it has, and where it is to run.
 FREE = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
 FREE |= {field.name for field in fields(Reading)} - {"seed"}
@@ -58,9 +57,9 @@ def train(
     graph: Annotated[
         str | None,
         typer.Argument(
-            metavar="GRAPH",
-            help="A graph file, of which weights aren't looked at; a family such as er:64:0.2:0; c-elegans; or a saved "
-            "network (.safetensors) to train on from its weights.",
+            metavar="GRAPH|NETWORK",
+            help="A graph as in `fourward graph`, whose weights aren't looked at; or a .safetensors file or the folder "
+            "of a run, to train on from its weights.",
         ),
     ] = None,
     data: Annotated[
@@ -70,7 +69,11 @@ def train(
     target: Annotated[str | None, typer.Option(help="The column of a table that is to be learned.")] = None,
     task: Annotated[
         Task | None,
-        typer.Option(help="Default: classes if the target is text or at most 20 different whole numbers."),
+        typer.Option(
+            metavar="TASK",
+            help="classification or regression; default: classes if the target is text or at most 20 different whole "
+            "numbers.",
+        ),
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may come more than once.")] = None,
     held: Annotated[float, typer.Option(help="Share of the rows that early stopping looks at.")] = 0.15,
@@ -82,7 +85,9 @@ def train(
     batch_size: Annotated[int, typer.Option(help="Rows of a step, over all devices.")] = 64,
     learning_rate: Annotated[float, typer.Option(help="The highest that the schedule reaches.")] = 1e-2,
     weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 1e-2,
-    schedule: Annotated[Schedule, typer.Option(help="Of the learning rate.")] = Schedule.ONE_CYCLE,
+    schedule: Annotated[
+        Schedule, typer.Option(metavar="NAME", help="Of the learning rate: one-cycle, cosine or constant.")
+    ] = Schedule.ONE_CYCLE,
     smoothing: Annotated[float, typer.Option(help="Of the labels, in classification.")] = 0.0,
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many epochs without a lower held-out loss.")
@@ -97,7 +102,7 @@ def train(
     *,
     reading: Reading,
 ) -> None:
-    """Train a graph on a table; keeps the best and the last model, the curves and the result in a folder.
+    """Train a graph or a network on a table; keeps the best and the last model, the curves and the result in a folder.
 
     Features are standardised. Several devices or machines share each batch, so that what is learned doesn't depend on
     their number; start them with --devices and --num-nodes, or with torchrun. After Ctrl-C or a crash, --resume goes
@@ -124,7 +129,7 @@ def train(
         if found is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
         network = {"activation": activation, "dropout": dropout}
-        if str(graph).lower().endswith(NETWORK):
+        if network_file(str(graph)) is not None:
             _check_default(context, list(network), f"{graph} is a network that has its own")
         options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
         setup = Setup(
@@ -141,13 +146,16 @@ def _graph(word: str | None, reading: Reading) -> Dag | FourWard | None:
     if word is None:
         reading.refuse("no graph was")
         return None
-    if word.lower().endswith(NETWORK):
+    path = network_file(word)
+    if path is not None:
         from fourward.nn.saved import load
 
         reading.refuse(f"{word} is a network that has its own")
-        return load(word)
+        return load(path)
+    from lightning.pytorch.utilities import rank_zero_only
+
     loaded = reading.find(word, bare=True)
-    report_changes(loaded)
+    rank_zero_only(report_changes)(loaded)
     return loaded.dag
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fourward.cli.options import Reading, reads_graph
+from fourward.cli.options import Reading, ThingWord, reads_graph
 
 
 def register(app: typer.Typer) -> None:
@@ -17,12 +17,7 @@ def register(app: typer.Typer) -> None:
 
 @reads_graph
 def view(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            help="A graph file, a family such as er:64:0.2:0, c-elegans, a saved network, or a run's folder."
-        ),
-    ],
+    word: ThingWord,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
     no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, and don't open it.")] = False,
     samples: Annotated[
@@ -42,8 +37,8 @@ def view(
     from fourward.cli.shown import label_of, open_shown, read_samples
     from fourward.view.page import view as make_page
 
-    shown = open_shown(graph, reading, title)
-    rows = None if samples is None else read_samples(graph, samples)
+    shown = open_shown(word, reading, title)
+    rows = None if samples is None else read_samples(word, samples)
     centre = None if around is None else label_of(shown, around)
     page = make_page(shown.thing, title=shown.title, weight=shown.weight, samples=rows, around=centre)
     page.save(out)

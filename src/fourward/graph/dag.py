@@ -310,7 +310,7 @@ def _check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> Non
     if len(twice):
         named = some((labels[source[k]], labels[target[k]]) for k in twice[:6].tolist())
         raise GraphError(
-            f"{len(twice):,} edges come more than once: {named}. Each edge has one weight: give each pair once."
+            f"edges come more than once, {len(twice):,} in all: {named}. Each has one weight: give each pair once."
         )
 
 

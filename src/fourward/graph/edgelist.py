@@ -22,6 +22,8 @@ SOURCES = {"source", "from", "pre", "presynaptic", "src", "sender", "u"}
 TARGETS = {"target", "to", "post", "postsynaptic", "dst", "receiver", "v"}
 #: Words that may stand beside these, as in pre_root_id and bodyId_post.
 _BESIDE = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "root"}
+#: Words of which the name of the column of weights is made, as in syn_count.
+WEIGHTS = {"count", "counts", "strength", "syn", "synapse", "synapses", "weight", "weights"}
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
@@ -175,10 +177,13 @@ def _is_header(top: _Row, below: _Row | None) -> bool:
 
 def _named_ends(cells: list[str]) -> tuple[int, int] | None:
     """The first column that is named as one of sources, and the first of targets."""
-    names = [{*re.findall(r"\d+|[A-Z]?[a-z]+|[A-Z]+", cell)} for cell in cells]
-    words = [{word.lower() for word in name} - _BESIDE for name in names]
+    words = [_words(cell) - _BESIDE for cell in cells]
     ends = [[k for k, one in enumerate(words) if len(one) == 1 and one <= known] for known in (SOURCES, TARGETS)]
     return (ends[0][0], ends[1][0]) if all(ends) else None
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\d+|[A-Z]?[a-z]+|[A-Z]+", name)}
 
 
 def _is_number(cell: str, column: int) -> bool:
@@ -201,7 +206,8 @@ def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int
                 "command line --columns, says which columns are source, target and, if wanted, weight."
             )
         ends = ends or (0, 1)
-        weight = next((k for k, name in enumerate(names) if name.lower() == "weight"), max(ends) + 1)
+        known = [k for k, name in enumerate(names) if k not in ends and _words(name) and _words(name) <= WEIGHTS]
+        weight = next(iter(known), max(ends) + 1)
         return (*ends, weight) if weight < width else ends
     if len(wanted) not in (2, 3) or len(set(wanted)) != len(wanted):
         raise OptionError(f"columns={list(wanted)} came, but two or three were wanted: source, target and weight.")
@@ -290,8 +296,9 @@ def _explained(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileEr
             return FileError(f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.")
         if len(layout.columns) == 3 and not _is_finite(cells[layout.columns[2]]):
             return FileError(
-                f"{path}, line {line}: the weight {cells[layout.columns[2]]!r} is no finite number. Its column "
-                "is read as weight; columns=, on the command line --columns, takes others."
+                f"{path}, line {line}: the weight {cells[layout.columns[2]]!r} is no finite number. Column "
+                f"{layout.columns[2] + 1} is read as weight; columns=, on the command line --columns, takes others: "
+                "source,target or source,target,weight, by name or by number."
             )
     return FileError(f"{path} can't be read: {failure}.")
 

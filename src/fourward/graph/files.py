@@ -72,9 +72,9 @@ def read(
     Edge lists have an edge a line: source, target and, if there is a third column, weight. Lines that start with
     `#` are comments. The first line is a header if it has known names for the columns of sources and targets, such
     as source and target, from and to, or pre_id and post_id, wherever these stand; the weight is then in the column
-    of that name, or else in the next. It is a header, too, if some column has no number there and one in the next
-    line. Labels are integers if all of them are whole numbers and those of the first edge have neither quotes nor
-    leading zeros; else they are text. They stand in the order of `Dag.from_edges`.
+    of that name, or one such as syn_count, or else in the next. It is a header, too, if some column has no number
+    there and one in the next line. Labels are integers if all of them are whole numbers and those of the first edge
+    have neither quotes nor leading zeros; else they are text. They stand in the order of `Dag.from_edges`.
 
     Args:
         path: The file; .gz is unpacked.

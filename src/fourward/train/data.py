@@ -149,7 +149,7 @@ def read_features(source: str | Path, features: Sequence[str]) -> Array:
     elif Path(source).suffix.lower() == ".npz":
         x = read_arrays(source, ["x"])["x"]
     else:
-        return table.numbers(table.load(source), features, source)
+        return table.numbers(table.load(source), features, source, needed=True)
     _check_width(x.shape[1], features, source)
     return x
 
@@ -193,12 +193,13 @@ def _from_table(
     if target is None:
         raise OptionError(f"which column of {source} is to be learned? Name one as the target: {some(frame.columns)}.")
     table.check_columns(frame, [target, *drop], source)
+    known = features is not None  # by a model
     if features is None:
         features = [name for name in frame.columns if name != target and name not in drop]
         table.check_named(features, source)
     if not features:
         raise DataError(f"{source} has no columns beside the target {target!r}: there is nothing to learn from.")
-    x = table.numbers(frame, features, source)
+    x = table.numbers(frame, features, source, needed=known)
     raw = table.target(frame, target, source, task)
     return _settled(x, raw, features, target, task, classes, f"{source}, column {target!r}")
 

@@ -121,7 +121,10 @@ def as_samples(x: Any, y: Any, task: Task, dtype: torch.dtype) -> Samples:
     if task != "classification":
         raise OptionError(f"task={task!r} came, but it is either 'classification' or 'regression'.")
     if y.dim() != 1 or y.is_floating_point() or y.min() < 0:
-        raise DataError("the classes must be whole numbers from 0 on, one for each sample.")
+        raise DataError(
+            f"y has shape {tuple(y.shape)} of {y.dtype}, but classes are whole numbers from 0 on, one for each sample. "
+            "For targets that are numbers take task='regression'."
+        )
     return x, y.long()
 
 

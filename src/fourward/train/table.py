@@ -83,8 +83,8 @@ def check_named(names: Sequence[str], path: str | Path) -> None:
         )
 
 
-def numbers(frame: Frame, names: Sequence[str], path: str | Path) -> Array:
-    """(rows, names) float64; the first cell that holds no finite number is named."""
+def numbers(frame: Frame, names: Sequence[str], path: str | Path, *, needed: bool = False) -> Array:
+    """(rows, names) float64; the first cell that holds no finite number is named. A model may need these columns."""
     check_columns(frame, names, path)
     pandas = require("pandas", "train")
     values = np.empty((len(frame), len(names)))
@@ -93,9 +93,11 @@ def numbers(frame: Frame, names: Sequence[str], path: str | Path) -> Array:
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         row, k = bad[0].tolist()
+        count = f" ({len(bad):,} cells hold none)" if len(bad) > 1 else ""
+        column = "; the model needs the column" if needed else f", or leave the column out (--drop {names[k]!r})"
         raise DataError(
-            f"{_cell(frame, row, names[k], path)}, but a finite number was wanted. Repair the table; or leave the "
-            "row or the column out (--drop)."
+            f"{_cell(frame, row, names[k], path)}, but a finite number was wanted{count}. Repair or remove the row"
+            f"{column}."
         )
     return values
 

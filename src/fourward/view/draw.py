@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,7 +36,7 @@ LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"))
 
 FONT, LARGE = 5.5, 8.5  #: size of a node's name, in points, at least and at most
 LETTER = 0.62  #: width of a letter, in its size
-MARGIN = 1.5  #: beside the first and the last layer, for names, in layers, at most
+MARGIN = 1.5  #: beside the first and the last layer, in layers, where names have no room there
 OUTER = 18  #: letters that are written there, at most
 
 
@@ -108,7 +109,7 @@ def _compose(subject: Subject, kind: Kind) -> Picture:
 
 def _inches(dag: Dag, layering: Layering) -> tuple[float, float]:
     """Width and height that leave room for most names, within what a screen can show."""
-    across = (layering.height + 1) * 1.15 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
+    across = (layering.height + 1) * 1.25 * LETTER * FONT * min(_usual_length(dag.labels), 10) / 72
     up = np.bincount(layering.level).max() * 0.22
     return float(np.clip(across, 9, 24)), float(np.clip(up, 7, 14))
 
@@ -212,7 +213,7 @@ def _margin(layering: Layering, wide: float, names: bool) -> float:
     outer = np.flatnonzero(np.isin(layering.level, (0, last)))
     letters = max(3, *(len(str(layering.dag.labels[v])) for v in outer.tolist())) if names else 0
     needed = LETTER * LARGE * min(letters, OUTER) + 16  # points
-    return min(needed * last / (wide - 2 * needed), MARGIN) if last and wide > 4 * needed else MARGIN
+    return needed * last / (wide - 2 * needed) if last and wide > 4 * needed else MARGIN
 
 
 def _write_names(
@@ -220,7 +221,8 @@ def _write_names(
 ) -> int:
     """Write the names of the layers that have room for them, long ones cut short; returns how many.
 
-    A name stands above its node; in the first layer before it, in the last one behind it.
+    A name stands above its node; in the first layer before it, in the last one behind it. Names that are alike once
+    they are cut are left out.
     """
     labels, last = layering.dag.labels, layering.height - 1
     font = float(np.clip(0.3 * room[:, 1].min(), FONT, LARGE))
@@ -230,16 +232,21 @@ def _write_names(
     needed = np.where(outer, 1.1 * font, 2 * radius + 1.3 * font)
     nodes = np.flatnonzero((room[layering.level, 1] >= needed) & (letters >= 3))
     places = {0: (-1.5, 0, "right", "center"), last: (1.5, 0, "left", "center")}
-    for node in nodes.tolist():
-        name = legible(str(labels[node]))
-        name = name if len(name) <= letters[node] else name[: letters[node] - 1] + "…"
+    names = {node: _cut(legible(str(labels[node])), int(letters[node])) for node in nodes.tolist()}
+    times = Counter(names.values())
+    names = {node: name for node, name in names.items() if times[name] == 1 or not name.endswith("…")}
+    for node, name in names.items():
         right, up, across, along = places.get(int(layering.level[node]), (0, 1, "center", "bottom"))
         away = (radius[node] + 0.5) * np.array((right, up))
         axes.annotate(
             name, spot[node], away, textcoords="offset points", ha=across, va=along, fontsize=font, zorder=4,
             parse_math=False, bbox={"fc": "white", "alpha": 0.7, "lw": 0, "pad": 0.2}, in_layout=False,
         )  # fmt: skip
-    return len(nodes)
+    return len(names)
+
+
+def _cut(name: str, letters: int) -> str:
+    return name if len(name) <= letters else name[: letters - 1] + "…"
 
 
 def _usual_length(labels: Labels) -> float:
