@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 
 from fourward import files
-from fourward.errors import FileError, FourwardError, GraphError, WeightError
+from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
 from tests.graph.put import put
 
 BOMB = """<?xml version="1.0"?>
@@ -88,3 +88,39 @@ def test_attributes_that_are_wrong(change, error, match, ending, tmp_path):
 def test_json_that_is_no_graph(text, match, tmp_path):
     with pytest.raises(FourwardError, match=match):
         files.read_dag(put(tmp_path, "x.json", text))
+
+
+def named_neurons(path, ending, names):
+    graph = nx.DiGraph([("n0", "n1"), ("n1", "n2")])
+    nx.set_node_attributes(graph, names, "name")
+    if ending == "json":
+        path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    else:
+        (nx.write_graphml if ending == "graphml" else nx.write_gexf)(graph, path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["graphml", "gexf", "json"])
+def test_labels_may_be_an_attribute(ending, tmp_path):
+    path = named_neurons(tmp_path / f"x.{ending}", ending, {"n0": "n1", "n1": "AVAL", "n2": "β"})
+    assert files.read_dag(path, labels="name").dag.labels == ("n1", "AVAL", "β")
+    assert files.read_dag(path).dag.labels == ("n0", "n1", "n2")
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "match"),
+    [
+        ({"n0": "a", "n1": "a", "n2": "b"}, "name", "2 nodes have 'a' as 'name', but labels must tell nodes apart"),
+        ({"n0": "a", "n1": "b"}, "name", "'n2' has no text or whole number as 'name'. Its nodes have name"),
+        ({"n0": "a"}, "nom", "'n0' has no text or whole number as 'nom'. Its nodes have name"),
+        ({}, "name", "Its nodes have no attributes at all"),
+    ],
+)
+def test_labels_that_are_none(names, labels, match, tmp_path):
+    with pytest.raises(FileError, match=match):
+        files.read_dag(named_neurons(tmp_path / "x.graphml", "graphml", names), labels=labels)
+
+
+def test_labels_are_an_option_of_files_with_attributes(tmp_path):
+    with pytest.raises(OptionError, match=r"labels is an option of graphml, gexf, json, but .* is read as csv"):
+        files.read_dag(put(tmp_path, "x.csv", "a,b\n"), labels="name")

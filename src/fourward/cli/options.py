@@ -78,6 +78,9 @@ class Reading:
     columns: Annotated[
         str | None, _option("--columns", help="Of an edge list, by name or number: pre,post or pre,post,count.")
     ] = None
+    labels: Annotated[
+        str | None, _option("--labels", help="Of GraphML, GEXF and JSON: the attribute that names nodes; default: ids.")
+    ] = None
 
     def find(self, word: str, *, bare: bool = False) -> Loaded:
         """The graph, with what came along with it unless `bare`."""
@@ -94,6 +97,7 @@ class Reading:
             format=self.format,
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
+            labels=self.labels,
             bare=bare,
         )
 

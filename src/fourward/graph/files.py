@@ -42,6 +42,7 @@ ENDINGS: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
     ".tab": "tsv",
 }
 _EDGE_LISTS = ("csv", "tsv", "edges")
+_ATTRIBUTED = ("graphml", "gexf", "json")  # nodes have attributes
 
 
 def format_of(path: str | Path, format: str | None = None) -> str:
@@ -65,6 +66,7 @@ def read(
     format: str | None = None,
     header: bool | None = None,
     columns: Sequence[str | int] | None = None,
+    labels: str | None = None,
     bare: bool = False,
 ) -> Weighted:
     """A graph file as it is: cyclic, undirected, with weights or without.
@@ -81,14 +83,17 @@ def read(
         format: Its format, if its ending doesn't say: see `ENDINGS`.
         header: Of an edge list: whether it has a header; default: see above.
         columns: Of an edge list: the columns of source, target and, if wanted, weight, by name or by number from 1.
+        labels: Of GraphML, GEXF and JSON: the attribute of nodes to take as labels, such as "name"; default: their ids.
         bare: Read the graph alone, whatever is said of weights, biases and activations.
     """
     kind = format_of(path, format)
+    if labels is not None and kind not in _ATTRIBUTED:
+        raise OptionError(f"labels is an option of {', '.join(_ATTRIBUTED)}, but {path} is read as {kind}.")
     if kind in _EDGE_LISTS:
         return edgelist.read(Path(path), kind, header, columns, bare)
     if header is not None or columns is not None:
         raise OptionError(f"header and columns are options of edge lists, but {path} is read as {kind}.")
-    return _FORMATS[kind].read(Path(path), bare)
+    return _FORMATS[kind].read(Path(path), bare, *([labels] if kind in _ATTRIBUTED else []))
 
 
 def read_dag(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -23,14 +24,14 @@ _GROWTH = 20  # bytes of memory for each of a file; with 10^5 edges 21 were seen
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_graphml(path: Path, bare: bool) -> Weighted:
+def read_graphml(path: Path, bare: bool, labels: str | None = None) -> Weighted:
     """GraphML, by networkx."""
-    return _read_xml(path, "GraphML", nx.read_graphml, bare)
+    return _read_xml(path, "GraphML", nx.read_graphml, bare, labels)
 
 
-def read_gexf(path: Path, bare: bool) -> Weighted:
+def read_gexf(path: Path, bare: bool, labels: str | None = None) -> Weighted:
     """GEXF, by networkx."""
-    return _read_xml(path, "GEXF", nx.read_gexf, bare)
+    return _read_xml(path, "GEXF", nx.read_gexf, bare, labels)
 
 
 def write_graphml(loaded: Loaded, file: BinaryIO) -> None:
@@ -43,7 +44,7 @@ def write_gexf(loaded: Loaded, file: BinaryIO) -> None:
     nx.write_gexf(_for_xml(loaded), file)
 
 
-def read_json(path: Path, bare: bool) -> Weighted:
+def read_json(path: Path, bare: bool, labels: str | None = None) -> Weighted:
     """Node-link JSON: {"directed": true, "nodes": [{"id": ...}], "edges": [{"source": ..., "target": ...}]}."""
     words = content.text(path, content.load(path))
     content.check_memory(path, _GROWTH * len(words), f"it has {len(words):,} characters of JSON")
@@ -71,7 +72,7 @@ def read_json(path: Path, bare: bool) -> Weighted:
             f"{path}: node-link JSON has 'directed', 'nodes' with an 'id' each, and 'edges' (or 'links') with 'source' "
             f"and 'target' each; this file lacks some of it ({type(error).__name__}: {error})."
         ) from None
-    return _from_networkx(path, graph, bare)
+    return _from_networkx(path, graph, bare, labels)
 
 
 def write_json(loaded: Loaded, file: BinaryIO) -> None:
@@ -112,7 +113,9 @@ def guard_xml(path: Path, data: Bytes) -> None:
         raise FileError(f"{path}, line {parser.CurrentLineNumber}: this is no XML: {error}.") from None
 
 
-def _read_xml(path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], bare: bool) -> Weighted:
+def _read_xml(
+    path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], bare: bool, labels: str | None
+) -> Weighted:
     data = content.load(path)
     content.check_memory(path, _GROWTH * len(data), f"it has {len(data):,} bytes of XML")
     guard_xml(path, data)
@@ -121,10 +124,26 @@ def _read_xml(path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], bar
     except Exception as error:  # networkx raises whatever a missing attribute leads to
         raise FileError(f"{path} is XML, but no {kind} that networkx can read: {error}") from None
     numbers = {label: number for label, number in graph.nodes(data=LABEL) if convert.is_integer(number)}
-    return _from_networkx(path, nx.relabel_nodes(graph, numbers) if numbers else graph, bare)
+    return _from_networkx(path, nx.relabel_nodes(graph, numbers) if numbers else graph, bare, labels)
 
 
-def _from_networkx(path: Path, graph: nx.Graph, bare: bool) -> Weighted:
+def _relabelled(path: Path, graph: nx.Graph, attribute: str) -> nx.Graph:
+    """The graph with the values of an attribute as labels."""
+    new = dict(graph.nodes(data=attribute))
+    if without := [node for node, label in new.items() if not isinstance(label, str | int)]:
+        known = sorted({name for _, values in graph.nodes(data=True) for name in values})
+        has = f"Its nodes have {', '.join(known)}" if known else "Its nodes have no attributes at all"
+        raise FileError(f"{path}: the node {without[0]!r} has no text or whole number as {attribute!r}. {has}.")
+    counts = Counter(new.values())
+    if twice := [label for label, count in counts.items() if count > 1]:
+        raise FileError(
+            f"{path}: {counts[twice[0]]} nodes have {twice[0]!r} as {attribute!r}, but labels must tell nodes apart."
+        )
+    return nx.relabel_nodes(graph, new)
+
+
+def _from_networkx(path: Path, graph: nx.Graph, bare: bool, labels: str | None) -> Weighted:
+    graph = graph if labels is None else _relabelled(path, graph, labels)
     try:
         return weighted.from_networkx(graph, bare)
     except FourwardError as error:
