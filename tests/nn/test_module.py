@@ -222,8 +222,10 @@ def test_default_inputs_take_a_connectome_whole():
 
 
 def test_repr_and_default_device():
-    assert "30 nodes" in repr(FourWard(DAG))
-    assert "engine='torch'" in repr(FourWard(DAG, engine="torch"))
+    assert repr(FourWard(DAG)).startswith("FourWard(Dag(30 nodes, ")
+    label = DAG.labels[DAG.neurons[0]]
+    net = FourWard(DAG, activation={"default": torch.sin, label: "tanh"}, bias=False, dropout=0.5, engine="torch")
+    assert repr(net).endswith("activation=tanh, sin, bias=False, dropout=0.5, engine='torch')")
     with torch.device("meta"):
         assert FourWard(DAG).weight.device.type == "meta"
 

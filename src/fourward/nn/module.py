@@ -153,5 +153,13 @@ class FourWard(DagModule):
         return graph
 
     def extra_repr(self) -> str:
-        """The graph and the engine."""
-        return f"{self.dag!r}, height={self.layering.height}, bias={self.bias is not None}, engine={self.engine!r}"
+        """The graph, the activations and the engine."""
+        codes = dict.fromkeys(self.plan.code[self.dag.num_inputs :].tolist())
+        names = ", ".join(name_of(code, self.custom_activations) for code in sorted(codes))
+        return (
+            f"{self.dag!r}, height={self.layering.height}, activation={names or None}, bias={self.bias is not None}, "
+            f"{f'dropout={self.dropout}, ' if self.dropout else ''}engine={self.engine!r}"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._get_name()}({self.extra_repr()})"  # on one line: what it is made of says nothing to a user
