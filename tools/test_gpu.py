@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-SUITE = ["tests/engine/test_contract.py", "tests/engine/test_gpu.py"]
+SUITE = [f"tests/engine/test_{name}.py" for name in ("contract", "gpu", "gpu_card", "gpu_engine")]
 CHECKED = ["tests/engine/test_contract.py", "-k", "test_zoo and gpu and float32 and not chain"]
 CHECKER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
 

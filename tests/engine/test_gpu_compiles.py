@@ -12,7 +12,7 @@ import triton.language as tl
 from fourward import FourWard, generate
 from fourward.engine.gpu import launch
 from fourward.engine.gpu.call import Launch
-from tests.engine.test_gpu import force
+from tests.engine.gpu import force
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64"}
 #: Reads (module, kernel, pointers, numbers, constants, warps) from its input, compiles each for an H100 or H200.

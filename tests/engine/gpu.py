@@ -1,0 +1,35 @@
+"""What the tests of the gpu engine share: where it runs, and how a way to walk is forced upon it."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from fourward import FourWard
+from fourward.engine.gpu import engine, launch, program, ways
+from fourward.engine.gpu.ways import Way
+
+#: A card doesn't warn of infinities, NumPy under the interpreter does.
+QUIET = pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero):RuntimeWarning")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+needs_card = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA card: programs of the interpreter run in turn")
+make = partial(FourWard, engine="gpu", device=DEVICE)
+WAYS = {
+    "panels": (program.PANELS, Way("panels", 8, 4, 4)),
+    "stretches": (program.PANELS, Way("stretches", 8, 4, 4)),
+    "stretches of many slices": (program.PANELS, Way("stretches", 8, 2, 4)),
+    "lists": (program.LISTS, Way("lists", 32, 8, 4, 8)),
+    "levels": (program.LISTS, Way("levels", 32, 8, 4, 16)),
+    "levels of high degree": (program.LISTS, Way("levels", 32, 32, 4, 4)),
+}
+
+
+def force(name, monkeypatch):
+    kind, way = WAYS[name]
+    monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
+    monkeypatch.setattr(ways, "way_of", lambda *_: way)
+    for module in (program, ways):
+        monkeypatch.setattr(module, "STRETCH", 1)
+    if name == "stretches of many slices":
+        monkeypatch.setattr(ways, "spread_of", lambda *_: ways.Spread(2, 1, 4, 2, 4))
+    launch.forget()

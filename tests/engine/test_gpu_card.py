@@ -1,0 +1,126 @@
+"""The gpu engine on a card: what Triton's interpreter can't show."""
+
+import numpy as np
+import pytest
+import torch
+
+from fourward import Dag, FourWard, generate
+from fourward.engine.gpu import launch
+from tests.engine.gpu import QUIET, WAYS, force, make, needs_card
+from tests.engine.test_contract import SUBJECTS, run
+from tests.tolerance import TOLERANCE, assert_near
+
+pytestmark = QUIET
+
+
+@needs_card
+def test_same_bits_each_time(way):
+    dag = generate.erdos_renyi(70, 0.3, seed=1)
+    first, second = (run("gpu", dag, torch.float32, 9) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@needs_card
+def test_chosen_on_a_card():
+    assert FourWard(generate.erdos_renyi(20, 0.4, seed=0), device="cuda").engine == "gpu"
+
+
+@needs_card
+@pytest.mark.parametrize("name", WAYS)
+def test_captured_by_the_user(name, monkeypatch):
+    force(name, monkeypatch)
+    dag = generate.erdos_renyi(100, 0.2, seed=0)
+    net, x = make(dag, seed=0), torch.randn(20, dag.num_inputs, device="cuda")
+    with torch.no_grad():
+        want = net(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = net(x)
+        for _ in range(3):
+            x.normal_()
+            want = net(x)
+            out.fill_(torch.nan)
+            graph.replay()
+            assert torch.equal(out, want)
+    launch.forget()
+
+
+@needs_card
+@pytest.mark.parametrize("name", ["stretches", "levels"])
+def test_graphs_are_replayed_with_other_tensors(name, monkeypatch):
+    """The third call and all after it replay a graph that was captured with other addresses."""
+    force(name, monkeypatch)
+    dag = generate.erdos_renyi(200, 0.05, seed=0)
+    net, exact = make(dag, seed=0, dtype=torch.float64), make(dag, seed=0, dtype=torch.float64, engine="torch")
+    kept = []
+    for _ in range(5):
+        x = torch.randn(20, dag.num_inputs, dtype=torch.float64, device="cuda", requires_grad=True)
+        kept.append((x, net(x)))
+    for x, out in reversed(kept):
+        assert_near(out, exact(x))
+        (got,) = torch.autograd.grad(out.square().sum(), net.weight, retain_graph=True)
+        (want,) = torch.autograd.grad(exact(x).square().sum(), exact.weight)
+        assert_near(got, want)
+    launch.forget()
+
+
+@needs_card
+def test_two_streams_at_once():
+    dag = generate.erdos_renyi(300, 0.2, seed=0)
+    net, x = make(dag, seed=0), torch.randn(64, dag.num_inputs, device="cuda")
+    want = net(x)
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(20):
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                found.append(net(x))
+    torch.cuda.synchronize()
+    assert all(torch.equal(out, want) for out in found)
+
+
+def sparse(nodes, edges, seed=0):
+    rng = np.random.default_rng(seed)
+    pairs = np.sort(rng.integers(0, nodes, (edges, 2)), 1)
+    return Dag.from_edges(np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0), nodes=nodes)
+
+
+LARGE = {
+    "1,500 dense": lambda: generate.erdos_renyi(1500, 0.5, seed=0),
+    "3,000 of a tenth": lambda: generate.erdos_renyi(3000, 0.1, seed=0),
+    "a chain of 20,000": lambda: generate.chain(20_000),
+    "10^5 edges": lambda: sparse(10**4, 10**5),
+    "10^6 edges of high degree": lambda: sparse(10**4, 10**6),
+    "10^7 edges": lambda: sparse(10**6, 10**7),
+}
+
+
+@needs_card
+@pytest.mark.parametrize("name", LARGE)
+def test_large(name):
+    """Fresh inputs, against the torch engine in float64, and equal bits the second time."""
+    dag = LARGE[name]()
+    activation = "abs" if "chain" in name else "relu"
+    net = make(dag, seed=0, activation=activation)
+    exact = (
+        net if dag.num_edges > 10**6 else SUBJECTS["torch"](dag, activation=activation, dtype=torch.float64).to("cuda")
+    )
+    if exact is not net:
+        exact.load_edge_weights(net.weight, net.bias)
+    x = torch.randn(64, dag.num_inputs, device="cuda", requires_grad=True)
+    found = []
+    for _ in range(2):
+        x.grad = net.weight.grad = net.bias.grad = None
+        out = net(x)
+        out.square().sum().backward()
+        found.append((out.detach(), x.grad, net.weight.grad, net.bias.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert all(torch.isfinite(value).all() for value in found[0])
+    if exact is not net:
+        y = x.detach().double().requires_grad_()
+        want = exact(y)
+        want.square().sum().backward()
+        for ours, theirs in zip(found[0], (want, y.grad, exact.weight.grad, exact.bias.grad), strict=True):
+            error = (ours.double() - theirs).norm() / theirs.norm().clamp(min=1e-30)
+            assert error < TOLERANCE[torch.float32]

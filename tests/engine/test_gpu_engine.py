@@ -1,0 +1,221 @@
+"""The gpu engine as torch and its users meet it: traced, copied, refused, explained."""
+
+import copy
+import importlib.util
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourward import Dag, FourWard, generate
+from fourward.engine.gpu import by_panels, engine, program, ways
+from fourward.errors import EngineError
+from fourward.layering import longest_path, reassign
+from fourward.plan.plan import build_plan
+from fourward.plan.tiles import SIDE, count_tiles, cut_tiles
+from tests.engine.gpu import DEVICE, QUIET, make
+from tests.tolerance import assert_near
+
+pytestmark = QUIET
+
+
+def test_inputs_alone():
+    dag = Dag.from_edges([], nodes=list("abc"), inputs=list("abc"), outputs=list("ca"))
+    net = make(dag, seed=0)
+    x = torch.randn(5, 3, device=DEVICE, requires_grad=True)
+    assert torch.equal(net(x), x[:, [2, 0]])
+    net(x).sum().backward()
+    assert x.grad.tolist() == [[1, 0, 1]] * 5
+
+
+def test_compile_is_one_graph():
+    dag = generate.erdos_renyi(40, 0.3, seed=1)
+    net = make(dag, seed=0, dropout=0.2)
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, dag.num_inputs, device=DEVICE)
+    compiled(x).sum().backward()
+    gradient, net.weight.grad = net.weight.grad, None
+    net.passes.zero_()
+    net(x).sum().backward()
+    assert_near(gradient, net.weight.grad)
+
+
+def test_copies(way):
+    dag = generate.erdos_renyi(40, 0.3, seed=1)
+    net = make(dag, seed=0)
+    x = torch.randn(4, dag.num_inputs, device=DEVICE)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(twin(x), net(x))
+
+
+def test_export_with_any_batch(way):
+    dag = generate.erdos_renyi(40, 0.3, seed=1)
+    net = make(dag, seed=0).eval()
+    sizes = {"x": {0: torch.export.Dim("batch")}}
+    exported = torch.export.export(net, (torch.randn(4, dag.num_inputs, device=DEVICE),), dynamic_shapes=sizes)
+    for batch in (1, 9):
+        x = torch.randn(batch, dag.num_inputs, device=DEVICE)
+        assert_near(exported.module()(x), net(x))
+
+
+def test_second_derivatives_come_from_the_torch_engine():
+    dag = generate.erdos_renyi(20, 0.4, seed=0)
+    net = make(dag, activation="tanh", seed=0, dtype=torch.float64)
+    x = torch.randn(2, dag.num_inputs, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: net(x), (x,))
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_second_derivatives_under_another_layering(name):
+    """The engine has the weights in the order of walking already; the torch engine must not sort them again."""
+    dag = generate.erdos_renyi(14, 0.4, seed=1)
+    layering = reassign(dag, longest_path(dag), seed=3)
+    options = {"layering": layering, "activation": "tanh", "seed": 0, "dtype": torch.float64}
+    device = DEVICE if name == "gpu" else "cpu"
+    net, exact = (FourWard(dag, engine=engine, device=device, **options) for engine in (name, "torch"))
+    assert net.plan.edge is not None
+    x = torch.randn(2, dag.num_inputs, dtype=torch.float64, device=device, requires_grad=True)
+    for first, second in zip(
+        *(torch.autograd.grad(n(x).sum(), (x, n.weight, n.bias), create_graph=True) for n in (net, exact)), strict=True
+    ):
+        assert_near(first.detach(), second.detach())
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_many_gradients_at_once(name):
+    dag = generate.erdos_renyi(14, 0.4, seed=1)
+    net = FourWard(dag, engine=name, device=DEVICE if name == "gpu" else "cpu", seed=0, dtype=torch.float64)
+    x = torch.randn(dag.num_inputs, dtype=torch.float64, device=net.weight.device)
+    want = torch.autograd.functional.jacobian(net, x)
+    assert_near(torch.autograd.functional.jacobian(net, x, vectorize=True), want)
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_to_empty_keeps_the_graph(name):
+    dag = generate.erdos_renyi(30, 0.3, seed=1)
+    net = FourWard(dag, engine=name, device=DEVICE if name == "gpu" else "cpu", seed=0)
+    x, state = torch.randn(4, dag.num_inputs, device=net.weight.device), copy.deepcopy(net.state_dict())
+    want = net(x)
+    net.to_empty(device=net.weight.device).load_state_dict(state)
+    assert torch.equal(net(x), want)
+
+
+def test_biases_of_another_type_are_refused():
+    net = make(generate.erdos_renyi(30, 0.3, seed=1), seed=0)
+    net.bias = torch.nn.Parameter(net.bias.double())
+    with pytest.raises(EngineError, match=r"biases are .*float64"):
+        net(torch.randn(4, net.dag.num_inputs, device=DEVICE))
+
+
+def test_tickets_leave_nothing_behind(monkeypatch):
+    counts = torch.zeros(4, dtype=torch.int32, device=DEVICE)
+    monkeypatch.setattr(by_panels, "counters", lambda device: counts)
+    dag = generate.erdos_renyi(60, 0.3, seed=1)
+    net = make(dag, seed=0)
+    for batch in (1, 20, 33):
+        net(torch.randn(batch, dag.num_inputs, device=DEVICE))
+        assert counts.tolist() == [0, 0, 0, 0]
+
+
+@given(st.integers(2, 90), st.floats(0.02, 1), st.integers(0, 2**31))
+def test_tiles_hold_every_edge_once(nodes, p, seed):
+    dag = generate.erdos_renyi(nodes, p, seed=seed)
+    plan = build_plan(dag, longest_path(dag), np.zeros(nodes, int))
+    tiles = cut_tiles(plan)
+    assert len(tiles.block) == count_tiles(plan) == tiles.start[-1]
+    lead = -(-dag.num_inputs // SIDE)
+    panel = np.repeat(np.arange(len(tiles.start) - 1), np.diff(tiles.start))
+    found = np.full(dag.num_edges, -1)
+    for words, bases, blocks, panels in (
+        (tiles.word, tiles.base, tiles.block, panel),
+        (
+            tiles.own_word,
+            tiles.own_base,
+            lead + np.arange(panel.max(initial=-1) + 1),
+            np.arange(panel.max(initial=-1) + 1),
+        ),
+    ):
+        for tile, (block, v) in enumerate(zip(blocks, panels, strict=True)):
+            for t in range(SIDE):
+                word, edge = int(words[tile * SIDE + t]), int(bases[tile * SIDE + t])
+                for k in range(SIDE):
+                    if word >> k & 1:
+                        assert found[edge] == -1
+                        found[edge] = edge
+                        assert tiles.slot[plan.source[edge]] == block * SIDE + k
+                        assert tiles.slot[plan.target[edge]] == (lead + v) * SIDE + t
+                        edge += 1
+    assert np.array_equal(tiles.back_panel, panel[tiles.back_tile])
+    assert (np.diff(tiles.block[tiles.back_tile]) >= 0).all()
+
+
+def test_refusals_give_reasons(monkeypatch):
+    dag = generate.erdos_renyi(20, 0.4, seed=0)
+    if DEVICE == "cpu":
+        assert "not gpu: Triton's interpreter" in FourWard(dag, dtype=torch.float16).explain()
+        monkeypatch.setenv("TRITON_INTERPRET", "0")
+        assert "not gpu: the network is on cpu, not on a CUDA card" in FourWard(dag, dtype=torch.float16).explain()
+    monkeypatch.setattr(engine.metadata, "version", lambda name: "3.2.0")
+    assert "not gpu: Triton 3.2.0 is installed, and 3.6 is needed" in FourWard(dag, dtype=torch.float16).explain()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "not gpu: Triton isn't installed" in FourWard(dag, dtype=torch.float16).explain()
+
+
+def test_triton_by_another_name(monkeypatch):
+    """As torch's nightly builds, those for ROCm and Triton for Windows have it."""
+    dag = generate.erdos_renyi(20, 0.4, seed=0)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    want = FourWard(dag, dtype=torch.float16).explain()
+
+    def unknown(name):
+        raise engine.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(engine.metadata, "version", unknown)
+    assert FourWard(dag, dtype=torch.float16).explain() == want
+    monkeypatch.setattr("triton.__version__", "3.2.0")
+    assert "not gpu: Triton 3.2.0 is installed" in FourWard(dag, dtype=torch.float16).explain()
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "want"),
+    [
+        ((program.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 1, 4, 0)),
+        ((program.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 2, 4, 0)),
+        ((program.PANELS, 384, 12, 73536, 0), 32, ("panels", 8, 2, 4, 0)),
+        ((program.PANELS, 416, 13, 86320, 0), 32, ("stretches", 8, 2, 4, 0)),
+        ((program.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8)),
+        ((program.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4)),
+        ((program.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16)),
+        ((program.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16)),
+        ((program.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4)),
+    ],
+)
+def test_ways_are_those_that_were_measured_fastest(shape, batch, want):
+    """The tables of docs/gpu.md."""
+    assert ways.way(*shape, batch) == want
+
+
+@pytest.mark.parametrize("kind", [program.PANELS, program.LISTS], ids=["panels", "lists"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_what_tracing_expects_is_what_comes(kind, dtype, monkeypatch):
+    monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
+    dag = generate.erdos_renyi(40, 0.2, seed=0)
+    net, x = (
+        make(dag, seed=0, dtype=dtype, activation="gelu"),
+        torch.ones(5, dag.num_inputs, dtype=dtype, device=DEVICE),
+    )
+    given = x, net.weight.detach(), net.bias.detach(), net.runner.program, list(net.runner.shape), None, 0.0, False
+    torch.library.opcheck(torch.ops.fourward.gpu_forward.default, given, test_utils="test_faketensor")
+    out, kept = torch.ops.fourward.gpu_forward(*given)
+    for wanted, biased in ((True, True), (False, False)):
+        back = out, given[1], *given[3:5], kept, None, 0.0, False, wanted, biased
+        torch.library.opcheck(torch.ops.fourward.gpu_backward.default, back, test_utils="test_faketensor")
+
+
+def test_explain_names_the_way():
+    net = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0)
+    assert "engine gpu" in net.explain()
+    assert "panels" in net.explain()
