@@ -22,7 +22,11 @@ from fourward import Dag, FourWard, connectomes, generate, paper
 from fourward.study.timing import training_step
 
 SIZES, DENSITIES, BATCHES = (64, 128, 256, 512, 1024), (0.2, 0.4, 0.6, 0.8, 1.0), (32, 128, 512)
-METHODS = {"masked": paper.Masked4Ward, "sequential": paper.SequentialBaseline, "deepstruct": paper.DeepStruct}
+METHODS: dict[str, Callable[..., torch.nn.Module]] = {
+    "masked": paper.Masked4Ward,
+    "sequential": paper.SequentialBaseline,
+    "deepstruct": paper.DeepStruct,
+}
 #: DeepStruct has a parameter for each pair of layers; beyond so many it takes seconds a pass, and is cut off.
 MOST_PAIRS = 4_000
 #: The grid is walked so often, minutes apart, and each rival's best median counts: other users of a shared machine's

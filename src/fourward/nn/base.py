@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from fourward.plan.plan import build_plan
 _AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
 
 
-class DagModule(nn.Module):
+class DagModule(nn.Module, ABC):
     """A module over a Dag: ordered features in, activations of the outputs out."""
 
     def __init__(
@@ -76,17 +77,17 @@ class DagModule(nn.Module):
         """The activations of all nodes, by node index: (..., num_inputs) -> (..., num_nodes)."""
         return self._run(x, everything=True)
 
+    @abstractmethod
     def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
         """(B, I) -> (B, O), or (B, N) for everything."""
-        raise NotImplementedError
 
     def _mixes(self) -> bool:
         """Whether activations may be kept in another type than the weights."""
         return False
 
+    @abstractmethod
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:
         """Dtype and device of the parameters."""
-        raise NotImplementedError
 
     def _run(self, x: Tensor, everything: bool) -> Tensor:
         dtype, device = self._weights_like()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -90,13 +91,13 @@ class PaperMethod(DagModule):
         self.register_buffer("inputs", index_tensor(dag.inputs), persistent=False)
         self.to(self._device)
 
+    @abstractmethod
     def _build(self, dtype: torch.dtype) -> None:
         """Make the parameters, of any values, and the index tensors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
         """Where the parameters' numbers stand among the weights, and among the biases."""
-        raise NotImplementedError
 
     def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
         """Copy weights (E,) and biases (N-I,), as FourWard has them, into the method's own parameters."""
