@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,11 +43,11 @@ def register(app: typer.Typer) -> None:
         help="The paper's experiments, on your machine: run them, stop them, go on, and look at what came out. "
         "Without options an experiment is the paper's own; options reduce it.",
     )
-    study.command("times")(_timed("times", TIMES))
-    study.command("training")(_timed("training", TRAINING))
+    study.command("times")(_over_the_grid(partial(_measure, "times"), TIMES))
+    study.command("training")(_over_the_grid(partial(_measure, "training"), TRAINING))
     study.command()(attributes)
     study.command()(reassignment)
-    study.command("all")(everything)
+    study.command("all")(_over_the_grid(_everything, ALL))
     study.command()(topologies)
     study.command()(gains)
     study.command()(status)
@@ -66,7 +67,18 @@ Example: `fourward study training --seeds 3 --batches 10 --methods 4ward,fourwar
 """
 
 
-def _timed(experiment: str, text: str) -> Callable[..., None]:
+ALL = """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
+
+Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's. Topologies run on the CPU, and
+only if time is left of --seconds.
+
+Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
+"""
+
+
+def _over_the_grid(act: Callable[..., None], text: str) -> Callable[..., None]:
+    """A command with the options of the grid."""
+
     def command(
         out: Out = FOLDER,
         device: Device = "cpu",
@@ -83,7 +95,7 @@ def _timed(experiment: str, text: str) -> Callable[..., None]:
     ) -> None:
         words: dict[str, Any] = {"device": device, "sizes": sizes, "densities": densities, "batch_sizes": batch_sizes}
         words |= {"methods": methods, "seeds": seeds, "batches": batches, "cell_seconds": cell_seconds}
-        _measure(experiment, out, words, seconds, retry, commit)
+        act(out, words, seconds, retry, commit)
 
     command.__doc__ = text
     return command
@@ -155,33 +167,11 @@ def topologies(
     print(summary_text(summary, out))
 
 
-def everything(
-    out: Out = FOLDER,
-    device: Device = "cpu",
-    sizes: Sizes = None,
-    densities: Densities = None,
-    batch_sizes: BatchSizes = None,
-    methods: Methods = None,
-    seeds: Seeds = None,
-    batches: Batches = None,
-    cell_seconds: CellSeconds = None,
-    seconds: Seconds = None,
-    retry: Retry = False,
-    commit: Commit = None,
-) -> None:
-    """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
-
-    Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's. Topologies run on the CPU, and
-    only if time is left of --seconds.
-
-    Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
-    """
+def _everything(out: Path, words: dict[str, Any], seconds: float | None, retry: bool, commit: str | None) -> None:
     began = time.monotonic()
-    words: dict[str, Any] = {"device": device, "sizes": sizes, "densities": densities, "batch_sizes": batch_sizes}
-    words |= {"methods": methods, "seeds": seeds, "batches": batches, "cell_seconds": cell_seconds}
     _measure("all", out, words, seconds, retry, commit)
     if seconds is None or time.monotonic() - began < seconds:
-        topologies(out, seeds=10 if seeds is None else seeds, commit=commit)
+        topologies(out, seeds=10 if words["seeds"] is None else words["seeds"], commit=commit)
     figures(out)
     report(out)
 
