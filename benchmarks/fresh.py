@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+#: Neurons of the networks whose first use is timed: walked in one launch, and in stretches.
+FIRST_USES = {"first_uses": 64, "first_uses_of_stretches": 1024}
+
 
 def building() -> dict[str, Any]:
     """Seconds to make a Dag, its layering and its plan, after compilation, and the most memory that took."""
@@ -86,7 +89,7 @@ def overhead() -> dict[str, Any]:
     return {name: 1e6 * seconds for name, seconds in times.items()}
 
 
-def first_use(device: str = "cpu") -> dict[str, Any]:
+def first_use(device: str = "cpu", nodes: str = "64") -> dict[str, Any]:
     """Seconds of the first forward and backward pass in this process, imports included."""
     start = time.perf_counter()
     import torch
@@ -95,20 +98,20 @@ def first_use(device: str = "cpu") -> dict[str, Any]:
     imported = time.perf_counter()
     from fourward import FourWard, generate
 
-    net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0, device=device)
+    net = FourWard(generate.erdos_renyi(int(nodes), 0.2, seed=0), seed=0, device=device)
     net(torch.ones(32, net.dag.num_inputs, device=device)).sum().backward()
     assert net.weight.grad is not None
     net.weight.grad.cpu()  # waits for the device
     return {"torch": imported - start, "fourward": time.perf_counter() - imported}
 
 
-def first_uses(device: str = "cpu") -> dict[str, Any]:
+def first_uses(device: str = "cpu", nodes: int = 64) -> dict[str, Any]:
     """The same with an empty cache of the device's kernels, and again with what that left behind."""
     found = {}
     cache = "TRITON_CACHE_DIR" if device == "cuda" else "NUMBA_CACHE_DIR"
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first process", "later process"):
-            command = [sys.executable, "-m", "benchmarks.fresh", "first_use", device]
+            command = [sys.executable, "-m", "benchmarks.fresh", "first_use", device, str(nodes)]
             environment = {**os.environ, cache: folder}
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
             found[name] = json.loads(done.stdout.splitlines()[-1])

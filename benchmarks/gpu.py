@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.cpu import BATCHES, DENSITIES, SIZES
+from benchmarks.fresh import FIRST_USES
 from benchmarks.gpu_cells import Settings, measure, measure_large
 from benchmarks.gpu_host import card_facts, copy_bandwidth, first_use, host_overhead
 from benchmarks.gpu_report import goals, plot_gpu, report_text
@@ -156,7 +157,8 @@ def run_large(run: Run) -> None:
 def run_host(run: Run) -> None:
     """Host overhead and first use."""
     run.put("overhead", host_overhead)
-    run.put("first_uses", first_use)
+    for name, nodes in FIRST_USES.items():
+        run.put(name, partial(first_use, nodes))
 
 
 def failures(data: dict[str, Any]) -> list[str]:

@@ -63,9 +63,9 @@ def host_overhead(settings: Settings) -> dict[str, float]:
     return {name: 1e6 * seconds for name, seconds in found.items()}
 
 
-def first_use(settings: Settings) -> dict[str, Any]:
+def first_use(nodes: int, settings: Settings) -> dict[str, Any]:
     """Seconds until a first forward and backward pass is done, with an empty kernel cache, and with a warm one."""
-    return first_uses(settings.device)
+    return first_uses(settings.device, nodes)
 
 
 def _host_time(call: Callable[[], object], settings: Settings, calls: int = 50, rounds: int = 21) -> float:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fresh import FIRST_USES
 from benchmarks.report import Cells, Kinds, facts_text, grid_name, plot_grid, ratios
 from benchmarks.timing import geometric_mean
 
@@ -124,14 +125,15 @@ def _million(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _host_goals(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    over, first = data.get("overhead", {}), data.get("first_uses", {})
+    over = data.get("overhead", {})
     rows = []
     if "bare launch" in over:
         text = f"{over['pass']:.1f} us, and {over['bare launch']:.1f} us for a bare Triton launch"
         rows.append(("the host's time for a pass, N=64, B=32", "", text, ""))
-    if first:
-        text = " and ".join(f"{times['fourward']:.1f} s ({name})" for name, times in first.items())
-        rows.append(("first forward and backward, N=64, B=32, after importing torch", "", text, ""))
+    for key, nodes in FIRST_USES.items():
+        if key in data:
+            text = " and ".join(f"{times['fourward']:.1f} s ({name})" for name, times in data[key].items())
+            rows.append((f"first forward and backward, N={nodes}, B=32, after importing torch", "", text, ""))
     return rows
 
 
@@ -283,10 +285,14 @@ def _host_text(data: dict[str, Any]) -> list[list[str]]:
         rows = [f"| {name} | {time:.1f} |" for name, time in data["overhead"].items()]
         head = "## The host's share: microseconds until a call returns, N=64, p=0.2, B=32, device not waited for"
         parts += [[head], ["| | us |", "|---|---|", *rows]]
-    if "first_uses" in data:
-        rows = [f"| {n} | {t['torch']:.2f} | {t['fourward']:.2f} |" for n, t in data["first_uses"].items()]
-        head = "## First forward and backward of a process, N=64, p=0.2, B=32, seconds"
-        parts += [[head], ["| kernel cache | torch and the card | fourward |", "|---|---|---|", *rows]]
+    rows = [
+        f"| {nodes} | {name} | {times['torch']:.2f} | {times['fourward']:.2f} |"
+        for key, nodes in FIRST_USES.items()
+        for name, times in data.get(key, {}).items()
+    ]
+    if rows:
+        head = "## First forward and backward of a process, p=0.2, B=32, seconds"
+        parts += [[head], ["| N | kernel cache | torch and the card | fourward |", "|---|---|---|---|", *rows]]
     return parts
 
 

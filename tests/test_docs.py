@@ -81,7 +81,7 @@ def test_python_runs(page):
 def test_scripts_run_in_two_processes(script, tmp_path):
     """As torchrun would start them; where one fails, the other isn't waited for."""
     FourWard(generate.erdos_renyi(20, 0.3, seed=0))(torch.ones(1, 4)).sum().backward()  # kernels compile once, here
-    # Past its last line a script ends at once: torch's gloo threads may abort a Python that is closing (pytorch#190489).
+    # Past its last line it ends at once: torch's gloo threads may abort a Python that is closing (pytorch#190489).
     (tmp_path / "train.py").write_text(f"{script.code}\nos._exit(0)\n")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourward import Dag, FourWard, generate
-from fourward.engine.gpu import by_panels, engine, program, ways
+from fourward.engine.gpu import by_panels, engine, launch, program, ways
+from fourward.engine.gpu.call import rehearse
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from fourward.plan.plan import build_plan
 from fourward.plan.tiles import SIDE, count_tiles, cut_tiles
-from tests.engine.gpu import DEVICE, QUIET, make
+from tests.engine.gpu import DEVICE, QUIET, force, make
 from tests.tolerance import assert_near
 
 pytestmark = QUIET
@@ -219,3 +220,34 @@ def test_explain_names_the_way():
     net = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0)
     assert "engine gpu" in net.explain()
     assert "panels" in net.explain()
+
+
+@pytest.mark.parametrize("x_wanted", [False, True])
+def test_both_passes_are_compiled_before_the_first(x_wanted, monkeypatch):
+    force("stretches", monkeypatch)
+    found = []
+    monkeypatch.setattr(launch, "rehearse", lambda *passes: found.append([type(each.func) for each in passes]))
+    net = make(generate.erdos_renyi(70, 0.2, seed=0), seed=0)
+    for _ in range(2):
+        x = torch.randn(5, net.dag.num_inputs, device=DEVICE, requires_grad=x_wanted)
+        net(x).sum().backward()
+    assert found == [[by_panels.Forward, by_panels.Backward]]
+    with torch.no_grad():
+        net(torch.randn(6, net.dag.num_inputs, device=DEVICE))
+    assert found[1:] == [[by_panels.Forward]]
+
+
+def test_a_rehearsal_runs_nothing(monkeypatch):
+    force("stretches", monkeypatch)
+    found = []
+    monkeypatch.setattr(launch, "rehearse", lambda *passes: found.extend(passes))
+    net = make(generate.erdos_renyi(70, 0.2, seed=0), seed=0)
+    net(torch.ones(5, net.dag.num_inputs, device=DEVICE)).sum().backward()
+    written = [tensor for each, first in zip(found, (4, 2), strict=True) for tensor in each.args[0][first:]]
+    for tensor in written:
+        tensor.detach().fill_(7)
+    rehearse(*found)
+    assert all((tensor == 7).all() for tensor in written)
+    for each in found:
+        each()
+    assert all((tensor != 7).any() for tensor in written if tensor.numel())

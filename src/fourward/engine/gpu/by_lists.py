@@ -21,6 +21,7 @@ class _Pass:
 
     def __init__(self, case: Case) -> None:
         s, how = case.shape, case.how
+        self.rehearsed = True  # no need: these kernels compile soon enough one by one
         self.case, self.how, self.slices, self.walks = case, how, case.slices, how.name == "lists"
         self.types = TYPES[case.dtype], TYPES[case.weight], TYPES[case.wide]
         self.fixed: tuple[Any, ...] = self.walks, how.span, how.width, how.group, s.codes

@@ -21,6 +21,7 @@ class Forward:
     """A forward pass, tensors apart."""
 
     def __init__(self, case: Case) -> None:
+        self.rehearsed = False
         self.first, *self.others = _forward(case)  # of a stretch, of products, of a stretch, ...
         self.wide, self.sums = case.wide, _sums(case)
 
@@ -43,6 +44,7 @@ class Backward:
     """A backward pass, tensors apart."""
 
     def __init__(self, case: Case) -> None:
+        self.rehearsed = False
         s, shares = case.shape, ways.shares_of(case.shape, case.batch)
         self.first, *self.others, self.weights = _backward(case)
         self.wide, self.sums = case.wide, _sums(case)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from functools import cache
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
+
+_rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
+_compiling = threading.RLock()  # what one thread is compiling, none may launch
 
 
 class Launch:
@@ -38,10 +46,31 @@ class Launch:
                 self.compiled(*address, *self.rest)
 
     def _study(self, tensors: tuple[Tensor, ...], aligned: bool) -> None:
-        with torch.cuda.device(tensors[0].get_device()):
-            found = self.kernel[self.grid](*tensors, *self.rest, num_warps=self.warps, num_stages=1)
+        given, options = (*tensors, *self.rest), {"num_warps": self.warps, "num_stages": 1}
+        with _compiling, torch.cuda.device(tensors[0].get_device()):
+            if rehearsing():
+                self.kernel.warmup(*given, grid=self.grid, **options)
+                return
+            found = self.kernel[self.grid](*given, **options)
         if found is not None and aligned:  # the interpreter compiles nothing
             self.compiled = found[(*self.grid, 1, 1)[:3]]
+
+
+def rehearsing() -> bool:
+    """Whether launches are compiled alone, and not run."""
+    return _rehearsing.get()
+
+
+def rehearse(*passes: Callable[[], None]) -> None:
+    """Compile all that passes launch, side by side, since one kernel takes the compiler seconds; run nothing."""
+    copy_context().run(_rehearse, passes)
+
+
+def _rehearse(passes: tuple[Callable[[], None], ...]) -> None:
+    _rehearsing.set(True)
+    with _compiling, ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
+        for each in passes:
+            each()
 
 
 def blanks(tensors: tuple[Tensor, ...]) -> list[Tensor]:

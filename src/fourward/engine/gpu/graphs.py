@@ -11,7 +11,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from fourward.engine.gpu.call import zeros_row
+from fourward.engine.gpu.call import rehearsing, zeros_row
 
 _Launches = Callable[[Tensor], None]  # given a table
 GRAPHS = 128  #: captured of a network, at most; the one unused for longest goes first
@@ -56,8 +56,8 @@ class Graphs:
         Where `made` comes again, the others are captured, and replayed from then on. What is captured may depend on
         nothing but `made` and the table.
         """
-        if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-            table = zeros_row(device)
+        if rehearsing() or device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+            table = torch.empty(0, dtype=torch.int64, device=device) if rehearsing() else zeros_row(device)
             first(table)
             others(table)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fourward.engine.base import plain
 from fourward.engine.gpu import by_lists, by_panels, ways
+from fourward.engine.gpu.call import rehearse
 from fourward.engine.gpu.case import Case, wide_of
 from fourward.engine.gpu.program import LAYOUT, PANELS, Shape
 from fourward.engine.gpu.ways import describe
@@ -60,6 +61,15 @@ def forget() -> None:
     _backward_of.cache_clear()
 
 
+def _ready(*calls: partial[None]) -> None:
+    """Compile what these passes launch, unless that was done before."""
+    new = [call for call in calls if not call.func.rehearsed]  # type: ignore[attr-defined]
+    if new:
+        rehearse(*new)
+    for call in new:
+        call.func.rehearsed = True  # type: ignore[attr-defined]
+
+
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
     everything: bool, again: bool = True,
@@ -83,26 +93,40 @@ def forward(
     out, kept = x.new_empty(batch, columns), x.new_empty(kept_numbers)
     if batch and columns:
         biases, drawn = weight if bias is None else bias, program if key is None else key
-        launches((x, weight, biases, drawn, out, kept), program)
+        call = partial(launches, (x, weight, biases, drawn, out, kept), program)
+        if not launches.rehearsed:
+            grads = (out, weight, program, shape, kept, key, p, everything, x.requires_grad, bias is not None)
+            _ready(call, *(_backward_call(*grads)[1:] if again else ()))
+        call()
     return out, kept
 
 
-def backward(
+def _backward_call(
     out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
     everything: bool, x_wanted: bool, biased: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
-    out_grad, weight = plain(out_grad), plain(weight)
+) -> tuple[tuple[Tensor, Tensor, Tensor], partial[None]]:  # fmt: skip
+    """Room for the gradients, and the call that computes them."""
     batch = out_grad.shape[0]
     x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
     weight_grad = torch.empty_like(weight)
     bias_grad = weight.new_empty(shape.nodes - shape.inputs if biased else 0)
-    if not out_grad.numel():
-        return x_grad.zero_(), weight_grad.zero_(), bias_grad.zero_()
     launches = _backward_of(
         *(shape, batch, kept.dtype, weight.dtype, out_grad.device, biased, None if key is None else p, everything),
         x_wanted,
     )
     drawn, biases = program if key is None else key, bias_grad if biased else weight_grad
-    launches((out_grad, drawn, x_grad, kept, weight_grad, biases), program, weight)
-    return x_grad, weight_grad, bias_grad
+    call = partial(launches, (out_grad, drawn, x_grad, kept, weight_grad, biases), program, weight)
+    return (x_grad, weight_grad, bias_grad), call
+
+
+def backward(out_grad: Tensor, weight: Tensor, *facts: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
+    out_grad = plain(out_grad)
+    grads, call = _backward_call(out_grad, plain(weight), *facts)
+    if out_grad.numel():
+        _ready(call)
+        call()
+        return grads
+    for grad in grads:
+        grad.zero_()
+    return grads

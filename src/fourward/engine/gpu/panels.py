@@ -125,8 +125,8 @@ def _sweep(z, then, inner, onward, code, scale, first, COUNT: tl.constexpr, BB: 
         drop = column_of(scale, first + i, BB) if DROP else a
         own = code if CODES & (CODES - 1) == 0 else column_of(code, first + i, BB)
         a = _activation(a, own, drop, CODES, DROP, X, WIDE)
-        z += a * inner[i][None, :]
-        then += a * onward[i][None, :]
+        z = tl.fma(a, inner[i], z)
+        then = tl.fma(a, onward[i], then)
     return z, then
 
 

@@ -206,8 +206,8 @@ def panels_backward(
         block = rows_of(program, BACK_PANEL, first_then, last_then, G)
         for t in tl.static_range(31, -1, -1):
             d = column_of(s * steep, t, BB)
-            s += d * inner[t][None, :]
-            then += d * onward[t][None, :]
+            s = tl.fma(d, inner[t], s)
+            then = tl.fma(d, onward[t], then)
         tl.store(found + at, s * steep)
         odd |= not_finite(s)
         odd |= not_finite(s * steep)

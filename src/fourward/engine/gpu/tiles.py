@@ -92,11 +92,11 @@ def not_finite(z):
 
 @triton.jit
 def tile_rows(packed, tile, first, COUNT: tl.constexpr):
-    """Rows of a tile, each a vector over lanes."""
+    """Rows of a tile, each (1, 32) over lanes."""
     rows = ()
-    lane = tl.arange(0, 32)
+    at = packed + tile * 1024 + first * 32 + tl.arange(0, 32)[None, :]
     for t in tl.static_range(COUNT):
-        rows = rows + (tl.load(packed + tile * 1024 + (first + t) * 32 + lane),)  # type: ignore[assignment] # noqa: RUF005
+        rows = rows + (tl.load(at + t * 32),)  # type: ignore[assignment] # noqa: RUF005
     return rows
 
 
