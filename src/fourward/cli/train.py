@@ -114,7 +114,7 @@ def train(
 
     from fourward.train import run
     from fourward.train.options import Options, Setup
-    from fourward.train.places import launched, places
+    from fourward.train.places import launched, leave, places
     from fourward.train.watch import Progress
 
     where = places(device, *launched(devices, num_nodes))
@@ -140,6 +140,7 @@ def train(
             result = run.start(found, setup, out, direct=direct, network=network, watchers=watchers, **where)
     if result is not None:
         _tell(result, as_json)
+    leave()
 
 
 def _graph(word: str | None, reading: Reading) -> Dag | FourWard | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -39,6 +40,18 @@ def launched(devices: int, machines: int) -> tuple[int, int]:
         return devices, machines
     here = int(os.environ["LOCAL_WORLD_SIZE"])
     return here, int(os.environ["WORLD_SIZE"]) // here
+
+
+def leave() -> None:
+    """End a process that trained with others, once all is written.
+
+    The threads of torch's gloo may abort a Python that closes in the usual way (pytorch#190489); whoever started the
+    processes would then kill the others, which may be busy with the result.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _device(device: str) -> torch.device:
