@@ -47,13 +47,13 @@ def written(out):
 class Asks:
     """Asks to pause once, as a first Ctrl-C does, after so many calls."""
 
-    def __init__(self, calls):
-        self.left = calls
+    def __init__(self, calls, number=signal.SIGINT):
+        self.left, self.number = calls, number
 
     def after_steps(self, loop):
         self.left -= 1
         if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self.number)
 
     def after_epoch(self, loop):
         self.after_steps(loop)
@@ -81,15 +81,23 @@ def test_a_folder_has_it_all(tmp_path):
     assert written(tmp_path / "run") == curves(result.history)
 
 
-@pytest.mark.parametrize(("calls", "schedule"), [(2, "one-cycle"), (5, "constant"), (8, "cosine"), (11, "one-cycle")])
-def test_a_paused_run_goes_on_as_if_nothing_had_been(tmp_path, calls, schedule):
+@pytest.mark.parametrize(
+    ("calls", "schedule", "number"),
+    [
+        (2, "one-cycle", signal.SIGINT),
+        (5, "constant", signal.SIGTERM),
+        (8, "cosine", signal.SIGINT),
+        (11, "one-cycle", signal.SIGTERM),
+    ],
+)
+def test_a_paused_run_goes_on_as_if_nothing_had_been(tmp_path, calls, schedule, number):
     options = Options(epochs=4, batch_size=12, schedule=schedule, patience=3, seed=3)  # 4 calls an epoch
     setup, network = Setup("digits", options=options), {"dropout": 0.2, "activation": "tanh"}
-    handler = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(number)
     with pytest.raises(run.Interrupted, match=r"fourward train --out .*run --resume") as caught:
-        run.start(dag(), setup, tmp_path / "run", network=network, watchers=[Asks(calls)])
+        run.start(dag(), setup, tmp_path / "run", network=network, watchers=[Asks(calls, number)])
     assert caught.value.exit_code == 130
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
     assert len(written(tmp_path / "run")) == calls // 4
     on = run.resume(tmp_path / "run", graph=dag())
     whole = run.start(dag(), setup, tmp_path / "whole", network=network)

@@ -23,6 +23,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import torch
+from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
@@ -63,7 +64,7 @@ class Result:
 
 
 class Interrupted(FourwardError):  # noqa: N818 - nothing is wrong
-    """Someone pressed Ctrl-C, and all is saved."""
+    """Someone pressed Ctrl-C, or a cluster wants its machine back, and all is saved."""
 
     exit_code = 130
 
@@ -214,8 +215,8 @@ def draw(result: Result) -> list[Path]:
 def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
     go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
     try:
-        with _asking(loop):
-            run_loop(loop, precision=PRECISIONS[setup.precision], **where or places("auto"))
+        with _asking(loop) as callbacks:
+            run_loop(loop, precision=PRECISIONS[setup.precision], callbacks=callbacks, **where or places("auto"))
     except (Paused, KeyboardInterrupt) as stop:
         if loop.global_rank > 0:
             raise SystemExit(Interrupted.exit_code) from None
@@ -291,19 +292,23 @@ def write_history(history: History, path: Path) -> None:
 
 
 @contextmanager
-def _asking(loop: Loop) -> Iterator[None]:
-    """The first Ctrl-C asks the loop to pause; the second is as ever."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
+def _asking(loop: Loop) -> Iterator[list[Callback]]:
+    """The first Ctrl-C or SIGTERM asks the loop to pause; the second is as ever.
 
-    def ask(*_: Any) -> None:
+    Lightning answers SIGTERM in a way of its own, so ours takes its place once training starts: with this callback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, _: Any) -> None:
         loop.asked_to_pause = True
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before[signal.Signals(number)])
 
     signal.signal(signal.SIGINT, ask)
     try:
-        yield
+        yield [LambdaCallback(on_train_start=lambda *_: signal.signal(signal.SIGTERM, ask) and None)]
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
