@@ -1,9 +1,10 @@
-"""Run as a script: first passes of small networks for a card that isn't there. Prints which kernels were compiled.
+"""Run as a script: first passes of small networks for a card that isn't there, where kernels are compiled, but not run.
 
-Those that a rehearsal compiled come first, then those that were compiled only when they were to be launched.
+Prints which kernels were compiled side by side, which by themselves, and which were launched within a rehearsal.
 """
 
 import json
+import threading
 
 import pytest
 import torch
@@ -12,16 +13,40 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from fourward import FourWard, generate
-from fourward.engine.gpu import call, engine
+from fourward.engine.gpu import call, engine, launch
 from tests.engine.gpu import force
 
-compiled: list[str] = []
-late: list[str] = []
-study = call.Launch._study
+apart: list[str] = []
+alone: list[str] = []
+wrong: list[str] = []
+
+
+def compiled(src, **_) -> None:
+    (alone if threading.current_thread() is threading.main_thread() else apart).append(src.name)
+
+
+class Launcher:
+    """Launches nothing, and isn't to be called in a rehearsal."""
+
+    def __init__(self, src, _metadata) -> None:
+        self.name = src.name
+
+    def __call__(self, *_) -> None:
+        wrong.extend([self.name] * call.rehearsing())
+
+
+class Utils:
+    def get_device_properties(self, _device):
+        return {"max_shared_mem": 232_448}
+
+    def load_binary(self, *_):
+        return None, None, 32, 0, 1024
 
 
 class Card:
     """As Triton sees an H100 or H200."""
+
+    utils, launcher_cls = Utils(), Launcher
 
     def get_current_device(self) -> int:
         return 0
@@ -33,28 +58,31 @@ class Card:
         return GPUTarget("cuda", 90, 32)
 
 
-def only_compile(self, tensors, aligned):
-    """What would be launched is compiled, if it hasn't been."""
-    before, rehearsed = len(compiled), call.rehearsing()
-    token = call._rehearsing.set(True)
-    study(self, tensors, aligned)
-    call._rehearsing.reset(token)
-    late.extend(compiled[before:] if not rehearsed else ())
+def passes(net: FourWard) -> None:
+    for _ in range(2):
+        net(torch.randn(3, net.dag.num_inputs, dtype=net.weight.dtype)).sum().backward()
 
 
 def main() -> None:
     driver.set_active(Card())
-    knobs.compilation.listener = lambda src, **_: compiled.append(src.name)
+    knobs.compilation.listener = compiled
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "interpreting", lambda: True)  # so that it takes tensors of the CPU
-        patch.setattr(call.Launch, "_study", only_compile)
-        for name in ("stretches", "lists", "levels"):
+        patch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
+        for name in ("lists", "levels", "stretches"):
             force(name, patch)
             dag = generate.erdos_renyi(70, 0.2, seed=0)
             for dtype in (torch.float32, torch.bfloat16)[: 1 if name == "stretches" else 2]:
-                net = FourWard(dag, engine="gpu", seed=0, dtype=dtype)
-                net(torch.randn(3, dag.num_inputs, dtype=dtype)).sum().backward()
-    print(json.dumps([compiled[: len(compiled) - len(late)], late]))
+                passes(FourWard(dag, engine="gpu", seed=0, dtype=dtype))
+        for _ in range(20):  # all kernels are there, and threads share the first pass of a network
+            launch.forget()
+            net = FourWard(dag, engine="gpu", seed=0)
+            threads = [threading.Thread(target=passes, args=(net,)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    print(json.dumps([apart, alone, wrong]))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from fourward.train.loop import Loop, Paused, Watcher
 from fourward.train.measure import measure
 from fourward.train.model import Model, Scaling
 from fourward.train.options import PRECISIONS, Setup
-from fourward.train.places import places
+from fourward.train.places import leave, places
 from fourward.train.watch import TensorBoard
 from fourward.view.curves import activation_map, learning_curves
 
@@ -219,7 +219,7 @@ def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> N
             run_loop(loop, precision=PRECISIONS[setup.precision], callbacks=callbacks, **where or places("auto"))
     except (Paused, KeyboardInterrupt) as stop:
         if loop.global_rank > 0:
-            raise SystemExit(Interrupted.exit_code) from None
+            leave()  # with 0: another code is a failure for Lightning, which would kill the first process, still saving
         if isinstance(stop, Paused):
             raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
         if keeper.saved:

@@ -5,10 +5,11 @@ The first stretch notes the addresses of its tensors in a table, where the other
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fourward.engine.gpu import ways
-from fourward.engine.gpu.call import Launch, blanks, counters, processors
+from fourward.engine.gpu.call import Launch, blanks, counters, processors, rehearsing
 from fourward.engine.gpu.case import TYPES, Case
 from fourward.engine.gpu.graphs import graphs_of
 from fourward.engine.gpu.panels import panels_forward, panels_products
@@ -30,7 +31,7 @@ class Forward:
         if not self.others:
             self.first(*tensors, tensors[5], program, counters(program.device))
             return
-        given = *tensors, tensors[0].new_empty(self.sums, dtype=self.wide), program
+        given = *tensors, _room(tensors[0], self.sums, self.wide), program
 
         def others(table: Tensor) -> None:
             apart = *blanks(given[:4]), *given[4:]
@@ -53,8 +54,8 @@ class Backward:
     def __call__(self, tensors: tuple[Tensor, ...], program: Tensor, weight: Tensor) -> None:
         """Launch, given out_grad, key, x_grad, what was kept, weight_grad and bias_grad."""
         kept = tensors[3]
-        deltas = kept.new_empty(self.deltas, dtype=self.wide)
-        sums = deltas.new_empty(self.sums) if self.others else deltas
+        deltas = _room(kept, self.deltas, self.wide)
+        sums = _room(kept, self.sums, self.wide) if self.others else deltas
         given = *tensors[:4], deltas, sums, *tensors[4:], program
 
         def others(table: Tensor) -> None:
@@ -68,6 +69,10 @@ class Backward:
         else:
             self.first(*given, program)
             others(program)
+
+
+def _room(like: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
+    return like.new_empty(0 if rehearsing() else numbers, dtype=dtype)
 
 
 def _sums(case: Case) -> int:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar, copy_context
-from functools import cache
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import cache, partial
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-_rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
-_compiling = threading.RLock()  # what one thread is compiling, none may launch
+_Wanted = dict[tuple[Any, ...], Callable[[], None]]
+_wanted: ContextVar[_Wanted | None] = ContextVar("wanted", default=None)  # in a rehearsal, what is to be compiled
+_compiled: set[tuple[Any, ...]] = set()
 
 
 class Launch:
@@ -46,31 +47,44 @@ class Launch:
                 self.compiled(*address, *self.rest)
 
     def _study(self, tensors: tuple[Tensor, ...], aligned: bool) -> None:
-        given, options = (*tensors, *self.rest), {"num_warps": self.warps, "num_stages": 1}
-        with _compiling, torch.cuda.device(tensors[0].get_device()):
-            if rehearsing():
-                self.kernel.warmup(*given, grid=self.grid, **options)
-                return
-            found = self.kernel[self.grid](*given, **options)
+        wanted = _wanted.get()
+        if wanted is not None:
+            kinds = tensors[0].get_device(), aligned, *(tensor.dtype for tensor in tensors)
+            wanted[self.kernel, self.fixed, self.warps, kinds] = partial(self._compile, tensors)
+            return
+        with torch.cuda.device(tensors[0].get_device()):
+            found = self.kernel[self.grid](*tensors, *self.rest, num_warps=self.warps, num_stages=1)
         if found is not None and aligned:  # the interpreter compiles nothing
             self.compiled = found[(*self.grid, 1, 1)[:3]]
 
+    def _compile(self, tensors: tuple[Tensor, ...]) -> None:
+        with torch.cuda.device(tensors[0].get_device()), suppress(Exception):  # told where it is launched
+            self.kernel.warmup(*tensors, *self.rest, grid=self.grid, num_warps=self.warps, num_stages=1)
+
 
 def rehearsing() -> bool:
-    """Whether launches are compiled alone, and not run."""
-    return _rehearsing.get()
+    """Whether launches are noted to be compiled, and not run."""
+    return _wanted.get() is not None
 
 
 def rehearse(*passes: Callable[[], None]) -> None:
     """Compile all that passes launch, side by side, since one kernel takes the compiler seconds; run nothing."""
-    copy_context().run(_rehearse, passes)
-
-
-def _rehearse(passes: tuple[Callable[[], None], ...]) -> None:
-    _rehearsing.set(True)
-    with _compiling, ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
+    wanted: _Wanted = {}
+    token = _wanted.set(wanted)
+    try:
         for each in passes:
             each()
+    finally:
+        _wanted.reset(token)
+    new = [compile_ for key, compile_ in wanted.items() if key not in _compiled]
+    if len(new) > 1:
+        with warnings.catch_warnings():  # Triton 3.6 sets filters while it compiles, and threads would leave them so
+            threads = [threading.Thread(target=each) for each in new]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    _compiled.update(wanted)
 
 
 def blanks(tensors: tuple[Tensor, ...]) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache, partial
 from typing import Any
 
@@ -61,13 +62,16 @@ def forget() -> None:
     _backward_of.cache_clear()
 
 
+_first = threading.Lock()
+
+
 def _ready(*calls: partial[None]) -> None:
     """Compile what these passes launch, unless that was done before."""
-    new = [call for call in calls if not call.func.rehearsed]  # type: ignore[attr-defined]
-    if new:
+    with _first:
+        new = [call for call in calls if not call.func.rehearsed]  # type: ignore[attr-defined]
         rehearse(*new)
-    for call in new:
-        call.func.rehearsed = True  # type: ignore[attr-defined]
+        for call in new:
+            call.func.rehearsed = True  # type: ignore[attr-defined]
 
 
 def forward(
@@ -86,6 +90,7 @@ def forward(
         )
     if not device == weight.device == program.device:
         raise EngineError(f"x is on {device}, the weights on {weight.device}, and the plan on {program.device}.")
+    given = x, weight, bias
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
     columns, kept_numbers, launches = _forward_of(
         shape, batch, x.dtype, weight.dtype, device, bias is not None, None if key is None else p, everything, again
@@ -95,8 +100,9 @@ def forward(
         biases, drawn = weight if bias is None else bias, program if key is None else key
         call = partial(launches, (x, weight, biases, drawn, out, kept), program)
         if not launches.rehearsed:
-            grads = (out, weight, program, shape, kept, key, p, everything, x.requires_grad, bias is not None)
-            _ready(call, *(_backward_call(*grads)[1:] if again else ()))
+            wanted = [tensor is not None and tensor.requires_grad for tensor in given]
+            facts = out, weight, program, shape, kept, key, p, everything, wanted[0], bias is not None
+            _ready(call, *(_backward_call(*facts)[1:] if again and any(wanted) else ()))
         call()
     return out, kept
 
@@ -124,7 +130,8 @@ def backward(out_grad: Tensor, weight: Tensor, *facts: Any) -> tuple[Tensor, Ten
     out_grad = plain(out_grad)
     grads, call = _backward_call(out_grad, plain(weight), *facts)
     if out_grad.numel():
-        _ready(call)
+        if not call.func.rehearsed:  # type: ignore[attr-defined]
+            _ready(call)
         call()
         return grads
     for grad in grads:
