@@ -21,8 +21,9 @@ alone: list[str] = []
 wrong: list[str] = []
 
 
-def compiled(src, **_) -> None:
-    (alone if threading.current_thread() is threading.main_thread() else apart).append(src.name)
+def compiled(src, cache_hit, **_) -> None:
+    if not cache_hit:
+        (alone if threading.current_thread() is threading.main_thread() else apart).append(src.name)
 
 
 class Launcher:
