@@ -1,6 +1,7 @@
 """`fourward graph`, `info`, `export`, `import` and `bench`, as a user types them."""
 
 import json
+import os
 
 import networkx as nx
 import numpy as np
@@ -333,3 +334,19 @@ def test_bench(run):
     found = json.loads(run(*words, "--json")[1])
     assert [place["name"] for place in found["methods"]] == ["fourward", "4ward", "mlp"]
     assert all(place["forward"] > 0 and place["step"] > 0 for place in found["methods"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bench", "er:10:0.5:0", "--batches", 1, "--methods", "fourward"],
+        ["study", "times", "--sizes", "8", "--batch-sizes", "2", "--seeds", 1, "--batches", 1, "--methods", "fourward"],
+    ],
+)
+def test_times_of_a_busy_machine_come_with_a_word(words, run, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for busy in (3.14, 0.2):
+        monkeypatch.setattr(os, "getloadavg", lambda busy=busy: (busy, 0.0, 0.0), raising=False)
+        code, _, err = run(*words)
+        assert code == 0
+        assert ("this machine is busy (load 3.1 on 2 cores)" in err) == (busy > 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward.cli.options import JsonOption, Reading, print_json, reads_graph, report_changes
+from fourward.cli.options import JsonOption, Reading, print_json, reads_graph, report_changes, warn_if_busy
 
 if TYPE_CHECKING:
     from fourward.study.bench import Place
@@ -47,6 +47,7 @@ def bench(
     loaded = reading.find(word, bare=True)
     report_changes(loaded)
     dag = loaded.dag
+    warn_if_busy()
     places = race(dag, batch, names=methods.split(","), device=device, batches=batches, limit=seconds)
     about = {"graph": word, "nodes": dag.num_nodes, "edges": dag.num_edges, "batch": batch, "device": device}
     about |= {"threads": torch.get_num_threads(), "torch": torch.__version__}

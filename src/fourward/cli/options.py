@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -149,6 +150,14 @@ def network_file(word: str) -> Path | None:
 
         return path / BEST
     return path if path.suffix.lower() == ".safetensors" else None
+
+
+def warn_if_busy() -> None:
+    """Tell those who measure times that this machine has other work, where it can be asked."""
+    load, cores = getattr(os, "getloadavg", lambda: [0.0])()[0], os.cpu_count() or 1
+    if load > 0.4 * cores:
+        text = f"this machine is busy (load {load:.1f} on {cores} cores): times won't be those of a quiet one"
+        print(text, file=sys.stderr)
 
 
 def report_changes(loaded: Loaded) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fourward.cli.options import warn_if_busy
 from fourward.study.protocol import WORDS
 from fourward.study.store import FILE
 
@@ -280,6 +281,8 @@ def _measure(
     from fourward.study.front import experiments_of, measure, protocols, summary_text
 
     asked = protocols(experiments_of(experiment), words)
+    if experiment != "attributes":  # all others measure times
+        warn_if_busy()
     with _shown() as on_progress:
         summary = measure(out, asked, seconds=seconds, retry=retry, commit=commit, on_progress=on_progress)
     print(summary_text(summary, out))
