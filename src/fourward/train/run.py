@@ -306,9 +306,12 @@ def _asking(loop: Loop) -> Iterator[list[Callback]]:
         loop.asked_to_pause = True
         signal.signal(number, before[signal.Signals(number)])
 
+    def replace_theirs(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, ask)
+
     signal.signal(signal.SIGINT, ask)
     try:
-        yield [LambdaCallback(on_train_start=lambda *_: signal.signal(signal.SIGTERM, ask) and None)]
+        yield [LambdaCallback(on_train_start=replace_theirs)]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -62,16 +62,17 @@ def forget() -> None:
     _backward_of.cache_clear()
 
 
+_Call = tuple[Any, tuple[Any, ...]]  # the launches of a pass, and what they are given
 _first = threading.Lock()
 
 
-def _ready(*calls: partial[None]) -> None:
+def _ready(*calls: _Call) -> None:
     """Compile what these passes launch, unless that was done before."""
     with _first:
-        new = [call for call in calls if not call.func.rehearsed]  # type: ignore[attr-defined]
-        rehearse(*new)
-        for call in new:
-            call.func.rehearsed = True  # type: ignore[attr-defined]
+        new = [(launches, given) for launches, given in calls if not launches.rehearsed]
+        rehearse(*(partial(launches, *given) for launches, given in new))
+        for launches, _ in new:
+            launches.rehearsed = True
 
 
 def forward(
@@ -90,7 +91,7 @@ def forward(
         )
     if not device == weight.device == program.device:
         raise EngineError(f"x is on {device}, the weights on {weight.device}, and the plan on {program.device}.")
-    given = x, weight, bias
+    learnt = x, weight, bias
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
     columns, kept_numbers, launches = _forward_of(
         shape, batch, x.dtype, weight.dtype, device, bias is not None, None if key is None else p, everything, again
@@ -98,19 +99,19 @@ def forward(
     out, kept = x.new_empty(batch, columns), x.new_empty(kept_numbers)
     if batch and columns:
         biases, drawn = weight if bias is None else bias, program if key is None else key
-        call = partial(launches, (x, weight, biases, drawn, out, kept), program)
+        given = (x, weight, biases, drawn, out, kept), program
         if not launches.rehearsed:
-            wanted = [tensor is not None and tensor.requires_grad for tensor in given]
+            wanted = [tensor is not None and tensor.requires_grad for tensor in learnt]
             facts = out, weight, program, shape, kept, key, p, everything, wanted[0], bias is not None
-            _ready(call, *(_backward_call(*facts)[1:] if again and any(wanted) else ()))
-        call()
+            _ready((launches, given), *(_backward_call(*facts)[1:] if again and any(wanted) else ()))
+        launches(*given)
     return out, kept
 
 
 def _backward_call(
     out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
     everything: bool, x_wanted: bool, biased: bool,
-) -> tuple[tuple[Tensor, Tensor, Tensor], partial[None]]:  # fmt: skip
+) -> tuple[tuple[Tensor, Tensor, Tensor], _Call]:  # fmt: skip
     """Room for the gradients, and the call that computes them."""
     batch = out_grad.shape[0]
     x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
@@ -121,18 +122,18 @@ def _backward_call(
         x_wanted,
     )
     drawn, biases = program if key is None else key, bias_grad if biased else weight_grad
-    call = partial(launches, (out_grad, drawn, x_grad, kept, weight_grad, biases), program, weight)
-    return (x_grad, weight_grad, bias_grad), call
+    given = (out_grad, drawn, x_grad, kept, weight_grad, biases), program, weight
+    return (x_grad, weight_grad, bias_grad), (launches, given)
 
 
 def backward(out_grad: Tensor, weight: Tensor, *facts: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
     out_grad = plain(out_grad)
-    grads, call = _backward_call(out_grad, plain(weight), *facts)
+    grads, (launches, given) = _backward_call(out_grad, plain(weight), *facts)
     if out_grad.numel():
-        if not call.func.rehearsed:  # type: ignore[attr-defined]
-            _ready(call)
-        call()
+        if not launches.rehearsed:
+            _ready((launches, given))
+        launches(*given)
         return grads
     for grad in grads:
         grad.zero_()
