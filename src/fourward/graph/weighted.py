@@ -16,6 +16,7 @@ from fourward.graph.orient import Seed, feedback_edges, generator
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
+_HAVE_IT = "(of graph, info, train, ...)"  # which commands have options to read a graph
 _BARE = "; bare=True, on the command line `fourward graph --bare`, reads the graph of a file alone"
 
 
@@ -90,8 +91,8 @@ def _direct(given: Weighted, orient: Orient, seed: Seed) -> Weighted:
         if not graph.directed:
             raise GraphError(
                 f"this graph is undirected ({len(graph.labels):,} nodes, {len(graph.source):,} edges), and a network "
-                "needs a direction for each edge. orient='random', on the command line `fourward graph --orient random "
-                "--seed 0`, directs the edges along a random order of the nodes."
+                "needs a direction for each edge. orient='random', on the command line --orient random --seed 0 "
+                f"{_HAVE_IT}, directs the edges along a random order of the nodes."
             )
         return given
     if orient != "random":
@@ -99,8 +100,8 @@ def _direct(given: Weighted, orient: Orient, seed: Seed) -> Weighted:
     if graph.directed and given.stated:
         raise GraphError(
             "this graph is directed, and orient='random' would lose its directions. Leave it away; if the graph has "
-            "cycles, remove_feedback=True, on the command line `fourward graph --remove-feedback`, removes a small set "
-            "of edges."
+            f"cycles, remove_feedback=True, on the command line --remove-feedback {_HAVE_IT}, removes a small set of "
+            "edges."
         )
     rank = generator(seed).permutation(len(graph.labels))
     turn = rank[graph.source] > rank[graph.target]
@@ -132,7 +133,7 @@ def _build(given: Weighted, inputs: Chosen, outputs: Chosen) -> Dag:
     try:
         return Dag._build(given.graph, inputs, outputs)
     except CycleError as error:
-        repair = "remove_feedback=True, on the command line `fourward graph --remove-feedback`,"
+        repair = f"remove_feedback=True, on the command line --remove-feedback {_HAVE_IT},"
         raise CycleError(error.cycle, repair) from None
     except GraphError:
         _check_edges(given)
@@ -146,7 +147,7 @@ def _check_edges(given: Weighted) -> None:
     if len(loops):
         raise GraphError(
             f"{len(loops):,} edges lead from a node to itself: {_named(given, loops)}. A neuron can't feed itself in "
-            "one pass: remove_feedback=True, on the command line `fourward graph --remove-feedback`, removes these."
+            f"one pass: remove_feedback=True, on the command line --remove-feedback {_HAVE_IT}, removes these."
         )
     keys = _keys(graph.source, graph.target, len(graph.labels))
     order = np.argsort(keys, kind="stable")
@@ -154,7 +155,7 @@ def _check_edges(given: Weighted) -> None:
     if len(again):
         raise GraphError(
             f"{len(again):,} edges come again: {_named(given, again)}. Each pair of nodes has one edge and one weight: "
-            "merge=True, on the command line `fourward graph --merge`, adds up the weights of those that come again."
+            f"merge=True, on the command line --merge {_HAVE_IT}, adds up the weights of those that come again."
         )
 
 
