@@ -170,13 +170,11 @@ def test_the_second_batch_may_lie_elsewhere(name, monkeypatch):
         net.weight.data, net.bias.data = lies(net.weight.data), lies(net.bias.data)
         launched.clear()
         out = net(lies(x))
-        passes = [launched[1:]]
-        launched.clear()
         net.weight.grad = exact.weight.grad = None
         out.backward(lies(gradient))
         exact(x).backward(gradient)
         assert_near(out, exact(x))
         assert_near(net.weight.grad, exact.weight.grad)
-        for later in (*passes, launched[1:]):
-            assert all(tensor.data_ptr() % 16 == 0 for tensors in later for tensor in tensors)
+        loose = [any(tensor.data_ptr() % 16 for tensor in tensors) for tensors in launched]
+        assert sum(loose) <= 2  # of a pass, that which notes where tensors are, and no other
     launch.forget()
