@@ -87,9 +87,9 @@ def _forward(case: Case) -> list[Launch]:
     step, lower = ways.step_of(how, s), s.start if how.name == "panels" else s.mid
     keep_z, several, made = bool(s.z) and case.more, s.panels > step, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
-    fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.nodes_at if case.everything else s.outputs_at
+    fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of
     fields += lower, s.start, s.block, s.last_of, s.word, s.base, s.own_word, s.own_base
-    flags = how.width, how.group, 1, s.codes, case.biased, case.p is not None, keep_z, ways.steps(s.codes)
+    flags = how.width, how.group, s.codes, case.biased, case.p is not None, keep_z, ways.steps(s.codes)
     for first in range(0, s.panels, step):
         last = min(first + step, s.panels)
         if first > 0:
@@ -112,7 +112,7 @@ def _backward(case: Case) -> list[Launch]:
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels, slices, *case.draw
     fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.own_back
     fields += s.back_start, upper, s.back_tile, s.back_panel, s.word
-    flags = how.width, how.group, 1, s.codes, case.p is not None, bool(s.z), case.more
+    flags = how.width, how.group, s.codes, case.p is not None, bool(s.z), case.more
     for first in range(top, -1, -step):
         last = min(first + step, s.panels)
         if first < top:

@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 
 from fourward.engine.gpu.formulas import activate, draw_node, kept_scale, slope
-from fourward.engine.gpu.moves import enter, leave
 from fourward.engine.gpu.table import address, own_address
 
 _RUNTIME = ["B", "I", "columns", "rows", "slices", "threshold", "p_bits", "low", "high", "lead", "edges", "nodes"]
@@ -86,6 +85,31 @@ def _neurons_forward(
         tl.store(z_values + at, z, mask=inside[:, None])
 
 
+@triton.jit
+def _enter(x, values, r, B, I, BB: tl.constexpr):
+    """Copy samples r of x (B, I) to rows 0:I; 0 beyond the batch."""
+    bb = tl.arange(0, BB)
+    kk = tl.arange(0, 32)
+    for j in range(0, I, 32):
+        row = j + kk
+        inside = (row < I)[:, None]
+        v = tl.load(x + r[None, :].to(tl.int64) * I + row[:, None], mask=(r < B)[None, :] & inside, other=0.0)
+        tl.store(values + row[:, None] * BB + bb[None, :], v, mask=inside)
+
+
+@triton.jit
+def _leave(out, values, program, COLUMN, r, B, columns, BB: tl.constexpr):
+    """Copy to samples r of out (B, columns) the rows that stand in the program from COLUMN on."""
+    bb = tl.arange(0, BB)
+    kk = tl.arange(0, 32)
+    for j in range(0, columns, 32):
+        column = j + kk
+        row = tl.load(program + COLUMN + column, mask=column < columns, other=0)
+        v = tl.load(values + row[None, :] * BB + bb[:, None])
+        mask = (r < B)[:, None] & (column < columns)[None, :]
+        tl.store(out + r[:, None].to(tl.int64) * columns + column[None, :], v, mask=mask)
+
+
 @triton.jit(do_not_specialize=_RUNTIME)
 def lists_forward(
     table, x, weight, bias, key, out, kept, program,
@@ -101,7 +125,7 @@ def lists_forward(
     r = piece * BB + tl.arange(0, BB)
     if WALK:
         values = kept + piece * size
-        enter(x, values, r, B, I, I, BB)
+        _enter(x, values, r, B, I, BB)
         tl.debug_barrier()
         for level in range(low, high):
             last = tl.load(program + LEVEL_START + level + 1)
@@ -111,7 +135,7 @@ def lists_forward(
                     CODE, NODE, HIDDEN, BIAS_AT, EDGE_START, SOURCE, T, BB, D, CODES, BIASED, DROP, KEEP_Z, WIDE,
                 )  # fmt: skip
             tl.debug_barrier()
-        leave(out, values, program, COLUMN, r, B, columns, BB)
+        _leave(out, values, program, COLUMN, r, B, columns, BB)
     else:
         values = _rows_address(table, _KEPT, X, D) + piece * size
         _neurons_forward(

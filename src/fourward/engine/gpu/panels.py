@@ -21,7 +21,6 @@ import triton
 import triton.language as tl
 
 from fourward.engine.gpu.formulas import activate
-from fourward.engine.gpu.moves import enter, leave
 from fourward.engine.gpu.table import address, note, own_address
 from fourward.engine.gpu.tiles import (
     RUNTIME,
@@ -131,19 +130,84 @@ def _sweep(z, then, inner, onward, code, scale, first, COUNT: tl.constexpr, BB: 
 
 
 @triton.jit
-def _bias_of(bias, program, BIAS_AT, row, BIASED: tl.constexpr, WIDE: tl.constexpr):
-    """(1, 32) biases of these rows."""
+def _bias_place(program, BIAS_AT, row, rows, BIASED: tl.constexpr):
+    """Where the biases of these rows are; -1 where there is none."""
+    at = tl.full((32,), -1, tl.int32)
+    if BIASED:
+        at = tl.load(program + BIAS_AT + row, mask=row < rows, other=-1)
+    return at
+
+
+@triton.jit
+def _biases(bias, bias_at, BIASED: tl.constexpr, WIDE: tl.constexpr):
+    """(1, 32) the biases at these places."""
     found = tl.zeros((1, 32), WIDE)
     if BIASED:
-        at = tl.load(program + BIAS_AT + row)
-        found += tl.load(bias + at, mask=at >= 0, other=0.0).to(WIDE)[None, :]
+        found += tl.load(bias + bias_at, mask=bias_at >= 0, other=0.0).to(WIDE)[None, :]
     return found
 
 
 @triton.jit
+def _before(bias, bias_at, sums, row, at, rows, stride, BIASED: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr):
+    """(BB, 32) what these rows have before their stretch is walked: biases, and sums from others; 0 beyond the rows."""
+    z = _biases(bias, bias_at, BIASED, WIDE) + tl.zeros_like(at).to(WIDE)
+    if SUMS:
+        z += sums_at(sums, at, (row < rows)[None, :], stride, SUMS)
+    return z
+
+
+@triton.jit
+def _span(program, LOWER, START, panel, stop):
+    """The tiles into a panel whose products are taken, up to the one that is swept; none from the stop on."""
+    more = panel < stop
+    first = tl.load(program + LOWER + panel, mask=more, other=0)
+    return first, tl.load(program + START + panel + 1, mask=more, other=1) - 1
+
+
+@triton.jit
+def _leave(a, out, column, r, B, columns):
+    """Copy (BB, 32) to those columns of out (B, columns) that aren't negative."""
+    mask = (r < B)[:, None] & (column >= 0)[None, :]
+    tl.store(out + r[:, None].to(tl.int64) * columns + column[None, :], a, mask=mask)
+
+
+@triton.jit
+def _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB: tl.constexpr):
+    """Copy samples r of x (B, I) to the first rows, and to the result where an input is an output, too."""
+    bb = tl.arange(0, BB)
+    for j in range(lead):
+        row = j * 32 + tl.arange(0, 32)
+        mask = (r < B)[:, None] & (row < I)[None, :]
+        column = tl.load(program + OUT_OF + row)
+        v = tl.load(x + r[:, None].to(tl.int64) * I + row[None, :], mask=mask, other=0.0)
+        tl.store(values + row[None, :] * BB + bb[:, None], v)
+        _leave(v, out, column, r, B, columns)
+
+
+@triton.jit
+def _wait(counters, packers):
+    """Wait until the weights are laid out. Returns how many have waited before, at the first of 256 places.
+
+    One number for each thread: a scalar would be handed to all threads at once, and they would wait for it.
+    """
+    ready = tl.atomic_add(counters, 0, sem="acquire")
+    while ready < packers:
+        ready = tl.atomic_add(counters, 0, sem="acquire")
+    place = tl.arange(0, 256)
+    return tl.atomic_add(counters + 1 + place * 0, 1, mask=place == 0, sem="relaxed")
+
+
+@triton.jit
+def _set_back(counters, waited, slices):
+    """Leave the counters as they were found, if all others have waited before."""
+    if tl.max(tl.where(tl.arange(0, 256) == 0, waited, 0)) == slices - 1:
+        tl.store(counters + tl.arange(0, 2), tl.zeros((2,), tl.int32))
+
+
+@triton.jit
 def _slow_forward(
-    values, z_values, bias, key, packed, program, r, lead, tiles, threshold, p_bits, first_panel, last_panel,
-    CODE, NODE, HIDDEN, BIAS_AT, START, BLOCK, WORD, OWN_WORD,
+    values, z_values, out, bias, key, packed, program, r, lead, tiles, threshold, p_bits, first_panel, last_panel,
+    B, columns, rows, CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, WORD, OWN_WORD,
     BB: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -155,7 +219,7 @@ def _slow_forward(
         first = tl.load(program + START + panel)
         last = tl.load(program + START + panel + 1)
         z = _by_edges(values, packed, program, BLOCK, WORD, first, last, BB, WIDE)
-        z += _bias_of(bias, program, BIAS_AT, row, BIASED, WIDE)
+        z += _biases(bias, _bias_place(program, BIAS_AT, row, rows, BIASED), BIASED, WIDE)
         code = tl.load(program + CODE + row)[None, :]
         scale = tl.full((BB, 32), 1, WIDE)
         if DROP:
@@ -167,7 +231,9 @@ def _slow_forward(
             w = tl.load(packed + (tiles + panel) * 1024 + t * 32 + kk)
             z += tl.where((((word >> t) & 1) != 0)[None, :], a * w[None, :], 0.0)
         at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-        tl.store(values + at, _activation(z, code, scale, CODES, DROP, X, WIDE))
+        a = _activation(z, code, scale, CODES, DROP, X, WIDE)
+        _leave(a, out, tl.load(program + OUT_OF + row), r, B, columns)
+        tl.store(values + at, a)
         if KEEP_Z:
             tl.store(z_values + at, z)
         tl.debug_barrier()
@@ -178,8 +244,8 @@ def panels_forward(
     x, weight, bias, key, out, kept, sums, program, table,
     B, I, columns, rows, lead, tiles, panels, packers, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel,
-    CODE, NODE, HIDDEN, BIAS_AT, COLUMN, LOWER, START, BLOCK, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
-    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
+    CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, LOWER, START, BLOCK, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
+    BB: tl.constexpr, G: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
     DROP: tl.constexpr, KEEP_Z: tl.constexpr, STEPS: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -188,12 +254,13 @@ def panels_forward(
     The first launch of several notes where its tensors are, and the others look there: theirs are of the same types,
     but may be others by then.
 
-    Programs take a ticket: the first `packers` of them lay out the weights, the others wait until all have done so. As
-    tickets are taken in the order in which programs start, nobody waits for a program that can't start.
+    The first `packers` programs lay out the weights, the others wait until all have done so. Cards start programs in
+    the order of their numbers (NVIDIA's CUB relies on that, too), so nobody waits for a program that can't start.
+
+    Whatever a panel needs is read while the one before it is swept, and the places where that lies one panel earlier.
     """
     counters = table.to(tl.pointer_type(tl.int32), bitcast=True)
-    ticket = tl.atomic_add(counters, 1)
-    if FIRST and ticket == 0:
+    if FIRST and tl.program_id(0) == 0:
         note(table, _BIAS, bias)
         note(table, _KEY, key)
         note(table, _OUT, out)
@@ -208,84 +275,90 @@ def panels_forward(
     size = (rows * BB).to(tl.int64)
     stride = slices * size
     packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE)
-    if ticket < packers:
-        _pack(weight, packed, program, tiles, panels, ticket, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE, WIDE)
+    piece = tl.program_id(0) - packers
+    if piece < 0:
+        _pack(
+            weight, packed, program, tiles, panels, piece + packers, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
+            WIDE,
+        )  # fmt: skip
         tl.debug_barrier()
-        tl.atomic_add(counters + 1, 1)
+        tl.atomic_add(counters, 1, sem="release")
     else:
         X: tl.constexpr = kept.dtype.element_ty
-        piece = ticket - packers
         values = kept + piece * size
         z_values = kept + (slices + piece) * size
         r = piece * BB + tl.arange(0, BB)
         kk = tl.arange(0, 32)
         bb = tl.arange(0, BB)
-        if first_panel == 0:
-            enter(x, values, r, B, I, lead * 32, BB)
-            tl.debug_barrier()
-        ready = tl.atomic_add(counters + 1, 0)
-        while ready < packers:
-            ready = tl.atomic_add(counters + 1, 0)
         row = (lead + first_panel) * 32 + kk
-        at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-        first = tl.load(program + LOWER + first_panel)
-        last = tl.load(program + START + first_panel + 1)
-        z = added(_products(values, packed, program, bb, BLOCK, first, last, BB, G, STAGES, WIDE))
-        z += _bias_of(bias, program, BIAS_AT, row, BIASED, WIDE)
-        if SUMS:
-            z += sums_at(sums, piece * size + at, True, stride, SUMS)
-        more = first_panel + 1 < last_panel  # whether there is a next panel
-        first = tl.load(program + LOWER + first_panel + 1, mask=more, other=0)
-        last = (
-            tl.load(program + START + first_panel + 2, mask=more, other=1) - 1
-        )  # the tile that is swept, not this one
-        w = _ahead(packed, first, last, G)
+        at = row[None, :] * BB + bb[:, None]
+        bias_at = _bias_place(program, BIAS_AT, row, rows, BIASED)
+        bias_at_then = _bias_place(program, BIAS_AT, row + 32, rows, BIASED)
+        first, last = _span(program, LOWER, START, first_panel + 1, last_panel)
+        first_then, last_then = _span(program, LOWER, START, first_panel + 2, last_panel)
+        waited = tl.zeros((256,), tl.int32)
+        if SUMS == 0:  # what doesn't need the weights is done while they are laid out
+            first_now = tl.load(program + LOWER)
+            last_now = tl.load(program + START + 1)
+            _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB)
         block = rows_of(program, BLOCK, first, last, G)
+        z = _before(bias, bias_at, sums, row, piece * size + at, rows, stride, BIASED, SUMS, WIDE)
+        if SUMS == 0:
+            block_now = rows_of(program, BLOCK, first_now, last_now, G)
+            tl.debug_barrier()
+            known = known_at(values, block_now, bb, BB, WIDE)
+            waited = _wait(counters, packers)
+            w = _ahead(packed, first_now, last_now, G)
+            acc = _products(values, packed, program, bb, BLOCK, first_now + G, last_now, BB, G, 1, WIDE)
+            z += added(_times(w, known, acc, WIDE))
+        w = _ahead(packed, first, last, G)
         odd = tl.zeros((BB, 32), tl.int32)
         for panel in tl.range(first_panel, last_panel, num_stages=1):
-            more = panel + 2 < last_panel
-            first_then = tl.load(program + LOWER + panel + 2, mask=more, other=0)
-            last_then = tl.load(program + START + panel + 3, mask=more, other=1) - 1
+            known = known_at(values, block, bb, BB, WIDE)
+            first_later, last_later = _span(program, LOWER, START, panel + 3, last_panel)
             inner = tile_rows(packed, tiles + panel, 0, STEPS)
             onward = tile_rows(packed, last, 0, STEPS)
-            known = known_at(values, block, bb, BB, WIDE)
+            column = tl.load(program + OUT_OF + row)
+            bias_at = bias_at_then
+            bias_at_then = _bias_place(program, BIAS_AT, row + 64, rows, BIASED)
+            before = _before(
+                bias, bias_at, sums, row + 32, piece * size + at + 32 * BB, rows, stride, BIASED, SUMS, WIDE
+            )
             code = tl.load(program + CODE + row)[None, :] + tl.zeros((BB, 1), tl.int32)
             scale = tl.zeros((BB, 32), WIDE)
             if DROP:
                 scale = scales_of(program, key, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
-            then = _bias_of(bias, program, BIAS_AT, tl.minimum(row + 32, rows - 1), BIASED, WIDE)
-            then = then + tl.zeros((BB, 1), WIDE)
-            if SUMS:
-                then += sums_at(sums, piece * size + at + 32 * BB, (row + 32 < rows)[None, :], stride, SUMS)
-            acc = _products(values, packed, program, bb, BLOCK, first + G, last, BB, G, STAGES, WIDE)
+            acc = _products(values, packed, program, bb, BLOCK, first + G, last, BB, G, 1, WIDE)
             acc = _times(w, known, acc, WIDE)
             w = _ahead(packed, first_then, last_then, G)
             block = rows_of(program, BLOCK, first_then, last_then, G)
+            then = tl.zeros((BB, 32), WIDE)
             z, then = _sweep(z, then, inner, onward, code, scale, 0, STEPS, BB, CODES, DROP, X, WIDE)
             if STEPS < 32:  # steps are costly to compile: few of them, in a loop
                 for t in range(STEPS, 32, STEPS):
                     inner = tile_rows(packed, tiles + panel, t, STEPS)
                     onward = tile_rows(packed, last, t, STEPS)
                     z, then = _sweep(z, then, inner, onward, code, scale, t, STEPS, BB, CODES, DROP, X, WIDE)
-            tl.store(values + at, _activation(z, code, scale, CODES, DROP, X, WIDE))
+            a = _activation(z, code, scale, CODES, DROP, X, WIDE)
+            _leave(a, out, column, r, B, columns)
+            tl.store(values + at, a)
             if KEEP_Z:
                 tl.store(z_values + at, z)
             odd |= not_finite(z)
-            z = then + added(acc)
+            z = before + then + added(acc)
             first, last = first_then, last_then
+            first_then, last_then = first_later, last_later
             row += 32
             at += 32 * BB
             tl.debug_barrier()
         if tl.sum(odd) != 0:
             _slow_forward(
-                values, z_values, bias, key, packed, program, r, lead, tiles, threshold, p_bits, first_panel,
-                last_panel, CODE, NODE, HIDDEN, BIAS_AT, START, BLOCK, WORD, OWN_WORD,
+                values, z_values, out, bias, key, packed, program, r, lead, tiles, threshold, p_bits, first_panel,
+                last_panel, B, columns, rows, CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, WORD, OWN_WORD,
                 BB, CODES, BIASED, DROP, KEEP_Z, WIDE,
             )  # fmt: skip
-        if last_panel == panels:
-            leave(out, values, program, COLUMN, r, B, columns, BB)
-        if tl.atomic_add(counters + 2, 1) == slices - 1:  # the last one leaves the counters as it found them
-            tl.store(counters + tl.arange(0, 4), tl.zeros((4,), tl.int32))
+        if SUMS == 0:
+            _set_back(counters, waited, slices)
 
 
 @triton.jit(do_not_specialize=RUNTIME)

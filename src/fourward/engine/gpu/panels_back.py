@@ -28,12 +28,18 @@ _OUT_GRAD, _KEY, _X_GRAD, _KEPT, _DELTAS, _SUMS, _WEIGHT_GRAD, _BIAS_GRAD = (tl.
 
 
 @triton.jit
-def _behind(packed, program, BACK_TILE, first, last, G: tl.constexpr):
-    """Up to G tiles out of a block, (G, source, target)."""
+def _tiles_out(program, BACK_TILE, first, last, G: tl.constexpr):
+    """(G,) up to G tiles out of a block; -1 where there is none."""
     out = first + tl.arange(0, G)
-    tile = tl.load(program + BACK_TILE + out, mask=out < last, other=0)
+    return tl.load(program + BACK_TILE + out, mask=out < last, other=-1)
+
+
+@triton.jit
+def _behind(packed, tile):
+    """(G, source, target) these tiles."""
     place = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
-    return tl.load(packed + tile[:, None, None] * 1024 + place[None, :, :], mask=(out < last)[:, None, None], other=0.0)
+    at = packed + tile[:, None, None] * 1024 + place[None, :, :]
+    return tl.load(at, mask=(tile >= 0)[:, None, None], other=0.0)
 
 
 @triton.jit
@@ -49,7 +55,7 @@ def _products_back(found, packed, program, column, BACK_TILE, BACK_PANEL, first,
     acc = tl.zeros((G, 32, column.shape[0]), WIDE)
     for j in tl.range(first, last, G, num_stages=STAGES):
         known = known_at(found, rows_of(program, BACK_PANEL, j, last, G), column, BB, WIDE)
-        acc = _times_back(_behind(packed, program, BACK_TILE, j, last, G), known, acc, WIDE)
+        acc = _times_back(_behind(packed, _tiles_out(program, BACK_TILE, j, last, G)), known, acc, WIDE)
     return acc
 
 
@@ -89,11 +95,18 @@ def _steep(
 
 
 @triton.jit
-def _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE: tl.constexpr):
-    """(BB, 32) the gradients that came for these rows; 0 where a node is no output."""
-    column = tl.load(program + OUT_OF + row)
+def _given(out_grad, column, r, B, columns, WIDE: tl.constexpr):
+    """(BB, 32) the gradients that came for these columns; 0 where one is negative."""
     mask = (column >= 0)[None, :] & (r < B)[:, None]
     return tl.load(out_grad + r[:, None].to(tl.int64) * columns + column[None, :], mask=mask, other=0.0).to(WIDE)
+
+
+@triton.jit
+def _span(program, BACK_START, UPPER, block, first_block):
+    """The tiles out of a block whose products are taken, after the one that is swept; none before the first block."""
+    more = block >= first_block
+    first = tl.load(program + BACK_START + block, mask=more, other=-1) + 1
+    return first, tl.load(program + UPPER + block, mask=more, other=0)
 
 
 @triton.jit
@@ -113,7 +126,7 @@ def _slow_backward(
         last = tl.load(program + BACK_START + lead + panel + 1)
         later = found + lead * 32 * BB
         s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
-        s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+        s += _given(out_grad, tl.load(program + OUT_OF + row), r, B, columns, WIDE)
         steep = _steep(
             values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
         )
@@ -133,7 +146,7 @@ def panels_backward(
     B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel, counts,
     CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD,
-    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
+    BB: tl.constexpr, G: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
     KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
@@ -173,37 +186,49 @@ def panels_backward(
     bb = tl.arange(0, BB)
     row = (lead + last_panel - 1) * 32 + kk
     at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-    first = tl.load(program + BACK_START + lead + last_panel - 1)
-    last = tl.load(program + UPPER + lead + last_panel - 1)
-    s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
-    s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+    top = lead + last_panel - 1
+    column = tl.load(program + OUT_OF + row)
+    column_then = tl.load(program + OUT_OF + row - 32, mask=row >= 32, other=-1)
+    first_now = tl.load(program + BACK_START + top)
+    last_now = tl.load(program + UPPER + top)
+    first, last = _span(program, BACK_START, UPPER, top - 1, lead + first_panel)
+    first_then, last_then = _span(program, BACK_START, UPPER, top - 2, lead + first_panel)
+    first_later, last_later = _span(program, BACK_START, UPPER, top - 3, lead + first_panel)
+    steep = _steep(
+        values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
+    )
+    block = rows_of(program, BACK_PANEL, first, last, G)
+    tile = _tiles_out(program, BACK_TILE, first, last, G)
+    tile_then = _tiles_out(program, BACK_TILE, first_then, last_then, G)
+    s = _given(out_grad, column, r, B, columns, WIDE)
     if SUMS:
         s += sums_at(sums, piece * size + at, True, stride, SUMS)
-    more = first_panel + 1 < last_panel  # whether there is a panel before; its first tile is swept
-    first = tl.load(program + BACK_START + lead + last_panel - 2, mask=more, other=-1) + 1
-    last = tl.load(program + UPPER + lead + last_panel - 2, mask=more, other=0)
-    w = _behind(packed, program, BACK_TILE, first, last, G)
-    block = rows_of(program, BACK_PANEL, first, last, G)
+    w = _behind(packed, tile)
+    s += added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first_now, last_now, BB, G, 1, WIDE))
     odd = tl.zeros((BB, 32), tl.int32)
     for i in tl.range(0, last_panel - first_panel, num_stages=1):
         panel = last_panel - 1 - i
-        more = panel - 2 >= first_panel
-        first_then = tl.load(program + BACK_START + lead + panel - 2, mask=more, other=-1) + 1
-        last_then = tl.load(program + UPPER + lead + panel - 2, mask=more, other=0)
+        known = known_at(later, block, bb, BB, WIDE)
+        first_last, last_last = _span(program, BACK_START, UPPER, lead + panel - 4, lead + first_panel)
+        tile_later = _tiles_out(program, BACK_TILE, first_later, last_later, G)
         inner = tile_rows(packed, tiles + panels + panel, 0, 32)
         turned = tiles + panels + panel + tl.where(panel > 0, panels, 0)  # panel 0 has none before it
         onward = tile_rows(packed, turned, 0, 32)
-        known = known_at(later, block, bb, BB, WIDE)
-        steep = _steep(
-            values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
-        )
-        then = _given(out_grad, program, OUT_OF, tl.maximum(row - 32, 0), r, B, columns, WIDE)
+        column = column_then
+        column_then = tl.load(program + OUT_OF + row - 64, mask=row >= 64, other=-1)
+        before = _given(out_grad, column, r, B, columns, WIDE)
         if SUMS:
-            then += sums_at(sums, piece * size + at - 32 * BB, (row >= 32)[None, :], stride, SUMS)
-        acc = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first + G, last, BB, G, STAGES, WIDE)
+            before += sums_at(sums, piece * size + at - 32 * BB, (row >= 32)[None, :], stride, SUMS)
+        back = tl.where(panel > first_panel, 32, 0)  # the last panel has none to read ahead
+        steep_then = _steep(
+            values, z_values, program, key, row - back, at - back * BB, r, CODE, NODE, HIDDEN, threshold, p_bits,
+            CODES, DROP, KEEP_Z, WIDE,
+        )  # fmt: skip
+        acc = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first + G, last, BB, G, 1, WIDE)
         acc = _times_back(w, known, acc, WIDE)
-        w = _behind(packed, program, BACK_TILE, first_then, last_then, G)
+        w = _behind(packed, tile_then)
         block = rows_of(program, BACK_PANEL, first_then, last_then, G)
+        then = tl.zeros((BB, 32), WIDE)
         for t in tl.static_range(31, -1, -1):
             d = column_of(s * steep, t, BB)
             s = tl.fma(d, inner[t], s)
@@ -211,8 +236,11 @@ def panels_backward(
         tl.store(found + at, s * steep)
         odd |= not_finite(s)
         odd |= not_finite(s * steep)
-        s = then + added(acc)
+        s = before + then + added(acc)
         first, last = first_then, last_then
+        first_then, last_then = first_later, last_later
+        first_later, last_later = first_last, last_last
+        tile_then, steep = tile_later, steep_then
         row -= 32
         at -= 32 * BB
         tl.debug_barrier()
@@ -228,15 +256,13 @@ def panels_backward(
             row = j * 32 + kk
             first = tl.load(program + BACK_START + j)
             last = tl.load(program + UPPER + j)
-            s = added(
-                _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE)
-            )
+            s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, 1, WIDE))
             if SUMS:
                 s += sums_at(sums, piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], True, stride, SUMS)
             if tl.sum(not_finite(s)) != 0:
                 last = tl.load(program + BACK_START + j + 1)
                 s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
-            s += _given(out_grad, program, OUT_OF, row, r, B, columns, WIDE)
+            s += _given(out_grad, tl.load(program + OUT_OF + row), r, B, columns, WIDE)
             mask = (row < I)[None, :] & (r < B)[:, None]
             tl.store(x_grad + r[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
 
