@@ -296,7 +296,6 @@ def panels_forward(
         bias_at_then = _bias_place(program, BIAS_AT, row + 32, rows, BIASED)
         first, last = _span(program, LOWER, START, first_panel + 1, last_panel)
         first_then, last_then = _span(program, LOWER, START, first_panel + 2, last_panel)
-        waited = tl.zeros((256,), tl.int32)
         if SUMS == 0:  # what doesn't need the weights is done while they are laid out
             first_now = tl.load(program + LOWER)
             last_now = tl.load(program + START + 1)

@@ -186,11 +186,9 @@ def panels_backward(
     bb = tl.arange(0, BB)
     row = (lead + last_panel - 1) * 32 + kk
     at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-    top = lead + last_panel - 1
+    top = lead + last_panel - 1  # before every panel there are 32 rows, of inputs if of no other
     column = tl.load(program + OUT_OF + row)
-    column_then = tl.load(program + OUT_OF + row - 32, mask=row >= 32, other=-1)
-    first_now = tl.load(program + BACK_START + top)
-    last_now = tl.load(program + UPPER + top)
+    column_then = tl.load(program + OUT_OF + row - 32)
     first, last = _span(program, BACK_START, UPPER, top - 1, lead + first_panel)
     first_then, last_then = _span(program, BACK_START, UPPER, top - 2, lead + first_panel)
     first_later, last_later = _span(program, BACK_START, UPPER, top - 3, lead + first_panel)
@@ -200,11 +198,10 @@ def panels_backward(
     block = rows_of(program, BACK_PANEL, first, last, G)
     tile = _tiles_out(program, BACK_TILE, first, last, G)
     tile_then = _tiles_out(program, BACK_TILE, first_then, last_then, G)
-    s = _given(out_grad, column, r, B, columns, WIDE)
+    s = _given(out_grad, column, r, B, columns, WIDE)  # the last panel leads to none of this walk
     if SUMS:
         s += sums_at(sums, piece * size + at, True, stride, SUMS)
     w = _behind(packed, tile)
-    s += added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first_now, last_now, BB, G, 1, WIDE))
     odd = tl.zeros((BB, 32), tl.int32)
     for i in tl.range(0, last_panel - first_panel, num_stages=1):
         panel = last_panel - 1 - i
@@ -218,10 +215,9 @@ def panels_backward(
         column_then = tl.load(program + OUT_OF + row - 64, mask=row >= 64, other=-1)
         before = _given(out_grad, column, r, B, columns, WIDE)
         if SUMS:
-            before += sums_at(sums, piece * size + at - 32 * BB, (row >= 32)[None, :], stride, SUMS)
-        back = tl.where(panel > first_panel, 32, 0)  # the last panel has none to read ahead
+            before += sums_at(sums, piece * size + at - 32 * BB, True, stride, SUMS)
         steep_then = _steep(
-            values, z_values, program, key, row - back, at - back * BB, r, CODE, NODE, HIDDEN, threshold, p_bits,
+            values, z_values, program, key, row - 32, at - 32 * BB, r, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
         acc = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first + G, last, BB, G, 1, WIDE)
