@@ -11,7 +11,7 @@ from fourward.plan.tiles import SIDE
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
-WHOLE = 12  #: panels that one launch walks; more are walked in stretches
+WHOLE = 11  #: panels that one launch walks; more are walked in stretches
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
 SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
 PROGRAMS = 264  #: that keep a card busy with gradients of weights
