@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourward import Dag, FourWard, generate
-from fourward.engine.gpu import by_panels, engine, launch, program, ways
+from fourward.engine.gpu import by_panels, engine, graphs, launch, program, ways
 from fourward.engine.gpu.call import rehearse
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
@@ -111,14 +111,18 @@ def test_biases_of_another_type_are_refused():
         net(torch.randn(4, net.dag.num_inputs, device=DEVICE))
 
 
-def test_tickets_leave_nothing_behind(monkeypatch):
-    counts = torch.zeros(4, dtype=torch.int32, device=DEVICE)
-    monkeypatch.setattr(by_panels, "counters", lambda device: counts)
-    dag = generate.erdos_renyi(60, 0.3, seed=1)
+@pytest.mark.parametrize("name", ["panels", "stretches"])
+def test_counters_are_left_as_they_were_found(name, monkeypatch):
+    force(name, monkeypatch)
+    row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the counters are the first of these
+    monkeypatch.setattr(by_panels, "counters", lambda device: row)
+    monkeypatch.setattr(graphs, "zeros_row", lambda device: row)
+    dag = generate.erdos_renyi(70, 0.3, seed=1)
     net = make(dag, seed=0)
     for batch in (1, 20, 33):
         net(torch.randn(batch, dag.num_inputs, device=DEVICE))
-        assert counts.tolist() == [0, 0, 0, 0]
+        assert row[0] == 0
+    assert row.any() == (name == "stretches")  # after them, where tensors are
 
 
 @given(st.integers(2, 90), st.floats(0.02, 1), st.integers(0, 2**31))
@@ -249,9 +253,12 @@ def test_a_rehearsal_runs_nothing(monkeypatch):
         assert all((tensor == 7).all() for tensor in written)
 
     monkeypatch.setattr(launch, "rehearse", rehearsed)
-    net = make(generate.erdos_renyi(70, 0.2, seed=0), seed=0)
-    out = net(torch.ones(5, net.dag.num_inputs, device=DEVICE))
+    dag = generate.erdos_renyi(70, 0.2, seed=0)
+    net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
+    x = torch.ones(5, dag.num_inputs, dtype=torch.float64, device=DEVICE)
+    out = net(x)
     assert len(written) == 6
     assert all((tensor != 7).any() for tensor in written[:2])  # what the forward pass writes
     out.sum().backward()
-    assert (net.weight.grad != 7).any()
+    (want,) = torch.autograd.grad(exact(x).sum(), exact.weight)
+    assert_near(net.weight.grad, want)

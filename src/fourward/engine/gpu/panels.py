@@ -188,7 +188,7 @@ def _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB: tl.const
 def _wait(counters, packers):
     """Wait until the weights are laid out. Returns how many have waited before, at the first of 256 places.
 
-    One number for each thread: a scalar would be handed to all threads at once, and they would wait for it.
+    At least one place for each thread: a scalar would be handed to all threads at once, and they would wait for it.
     """
     ready = tl.atomic_add(counters, 0, sem="acquire")
     while ready < packers:
@@ -255,9 +255,10 @@ def panels_forward(
     but may be others by then.
 
     The first `packers` programs lay out the weights, the others wait until all have done so. Cards start programs in
-    the order of their numbers (NVIDIA's CUB relies on that, too), so nobody waits for a program that can't start.
+    the order of their numbers (the scan of NVIDIA's CUB relies on that, too), so nobody waits for one that can't start.
 
-    Whatever a panel needs is read while the one before it is swept, and the places where that lies one panel earlier.
+    A load whose place must be loaded first would be waited for twice. So where something lies is read at least one
+    panel before it is: `_then` is for the panel after the next one, `_later` for the one after that.
     """
     counters = table.to(tl.pointer_type(tl.int32), bitcast=True)
     if FIRST and tl.program_id(0) == 0:

@@ -151,7 +151,8 @@ def panels_backward(
 ):  # fmt: skip
     """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
 
-    The first program also lays out the zeros that `panels_weights` counts with, after the deltas.
+    Places are read ahead as in `panels_forward`, slopes as well. The first program also lays out the zeros that
+    `panels_weights` counts with, after the deltas.
     """
     piece = tl.program_id(0)
     if FIRST and piece == 0:
@@ -186,9 +187,9 @@ def panels_backward(
     bb = tl.arange(0, BB)
     row = (lead + last_panel - 1) * 32 + kk
     at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-    top = lead + last_panel - 1  # before every panel there are 32 rows, of inputs if of no other
+    top = lead + last_panel - 1
     column = tl.load(program + OUT_OF + row)
-    column_then = tl.load(program + OUT_OF + row - 32)
+    column_then = tl.load(program + OUT_OF + row - 32)  # inputs are before the first panel
     first, last = _span(program, BACK_START, UPPER, top - 1, lead + first_panel)
     first_then, last_then = _span(program, BACK_START, UPPER, top - 2, lead + first_panel)
     first_later, last_later = _span(program, BACK_START, UPPER, top - 3, lead + first_panel)
@@ -206,7 +207,7 @@ def panels_backward(
     for i in tl.range(0, last_panel - first_panel, num_stages=1):
         panel = last_panel - 1 - i
         known = known_at(later, block, bb, BB, WIDE)
-        first_last, last_last = _span(program, BACK_START, UPPER, lead + panel - 4, lead + first_panel)
+        first_far, last_far = _span(program, BACK_START, UPPER, lead + panel - 4, lead + first_panel)
         tile_later = _tiles_out(program, BACK_TILE, first_later, last_later, G)
         inner = tile_rows(packed, tiles + panels + panel, 0, 32)
         turned = tiles + panels + panel + tl.where(panel > 0, panels, 0)  # panel 0 has none before it
@@ -235,7 +236,7 @@ def panels_backward(
         s = before + then + added(acc)
         first, last = first_then, last_then
         first_then, last_then = first_later, last_later
-        first_later, last_later = first_last, last_last
+        first_later, last_later = first_far, last_far
         tile_then, steep = tile_later, steep_then
         row -= 32
         at -= 32 * BB
