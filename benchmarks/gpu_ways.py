@@ -26,6 +26,7 @@ from fourward import Dag, FourWard, connectomes, generate
 from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
+BATCHES = {"panels": (32, 512, 8192), "lists": (32, 512)}
 #: (name, samples in a slice, tiles or edges at a time, warps, neurons at a time), by kind of program.
 WAYS = {
     "panels": [
@@ -74,7 +75,7 @@ def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) 
 def main() -> int:
     """Time all ways, print and store."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--batches", type=int, nargs="+", help="instead of 32, 512 and, for panels, 8192")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -85,7 +86,7 @@ def main() -> int:
     rows = []
     for graph, (kind, make) in GRAPHS.items():
         dag = make()
-        for batch in options.batches:
+        for batch in options.batches or BATCHES[kind]:
             for back in (False, True):
                 makers = {str(way): partial(prepared, dag, kind, way, batch, back) for way in WAYS[kind]}
                 if kind == "panels" and not back:

@@ -80,6 +80,22 @@ def test_two_streams_at_once():
     assert all(torch.equal(out, want) for out in found)
 
 
+@needs_card
+@pytest.mark.parametrize("name", ["panels", "stretches"])
+def test_more_programs_than_a_card_holds(name, monkeypatch):
+    """Those that wait for the weights mustn't keep out those that lay them out."""
+    force(name, monkeypatch)
+    dag = generate.erdos_renyi(70, 0.2, seed=0)
+    net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
+    for samples in (40_000, 40_000, 3):
+        x = torch.randn(samples, dag.num_inputs, dtype=torch.float64, device="cuda")
+        (got,) = torch.autograd.grad(net(x).square().sum(), net.weight)
+        (want,) = torch.autograd.grad(exact(x).square().sum(), exact.weight)
+        assert_near(net(x), exact(x))
+        assert_near(got, want)
+    launch.forget()
+
+
 def sparse(nodes, edges, seed=0):
     rng = np.random.default_rng(seed)
     pairs = np.sort(rng.integers(0, nodes, (edges, 2)), 1)
