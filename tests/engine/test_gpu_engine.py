@@ -111,18 +111,31 @@ def test_biases_of_another_type_are_refused():
         net(torch.randn(4, net.dag.num_inputs, device=DEVICE))
 
 
+@pytest.mark.parametrize("multiprocessors", [1, 1000])
 @pytest.mark.parametrize("name", ["panels", "stretches"])
-def test_counters_are_left_as_they_were_found(name, monkeypatch):
+def test_with_tickets_and_without(name, multiprocessors, monkeypatch):
+    """Results are the same, and counters are left as they were found."""
     force(name, monkeypatch)
-    row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the counters are the first of these
+    row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the counters are the first two of these
     monkeypatch.setattr(by_panels, "counters", lambda device: row)
+    monkeypatch.setattr(by_panels, "processors", lambda device: multiprocessors)
     monkeypatch.setattr(graphs, "zeros_row", lambda device: row)
     dag = generate.erdos_renyi(70, 0.3, seed=1)
-    net = make(dag, seed=0)
-    for batch in (1, 20, 33):
-        net(torch.randn(batch, dag.num_inputs, device=DEVICE))
-        assert row[0] == 0
+    net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
+    for batch in (20, 33, 20, 20):
+        x = torch.randn(batch, dag.num_inputs, dtype=torch.float64, device=DEVICE)
+        assert_near(net(x), exact(x))
+        assert not row[:2].any()
     assert row.any() == (name == "stretches")  # after them, where tensors are
+    launch.forget()
+
+
+@pytest.mark.parametrize(
+    ("tiles", "slices", "want"),
+    [(7, 4, (7, False)), (560, 4, (260, False)), (560, 64, (200, False)), (560, 133, (132, True)), (7, 300, (7, True))],
+)
+def test_tickets_are_for_more_programs_than_a_card_holds(tiles, slices, want):
+    assert ways.packers_of(tiles, slices, 264) == want
 
 
 @given(st.integers(2, 90), st.floats(0.02, 1), st.integers(0, 2**31))

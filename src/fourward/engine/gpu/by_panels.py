@@ -83,7 +83,8 @@ def _sums(case: Case) -> int:
 
 def _forward(case: Case) -> list[Launch]:
     s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
-    spread, packers = ways.spread_of(slices), min(s.tiles + s.panels, 2 * processors(case.device))
+    spread, holds = ways.spread_of(slices), 8 // how.warps * processors(case.device)
+    packers, tickets = ways.packers_of(s.tiles + s.panels, slices, holds)
     step, lower = ways.step_of(how, s), s.start if how.name == "panels" else s.mid
     keep_z, several, made = bool(s.z) and case.more, s.panels > step, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
@@ -97,9 +98,9 @@ def _forward(case: Case) -> list[Launch]:
             apart = s.rows, s.lead, slices, first, s.start, s.mid, s.block
             fixed = how.width, spread.slices, spread.group, spread.stages, keep_z, TYPES[case.dtype], wide
             made.append(Launch(panels_products, grid, apart, fixed, spread.warps))
-            packers = 0
+            packers, tickets = 0, False
         numbers = *sizes, packers, slices, *case.draw, first, last, *fields
-        shared = *flags, spread.shares if first > 0 else 0, several and first == 0, wide
+        shared = *flags, spread.shares if first > 0 else 0, several and first == 0, tickets, wide
         made.append(Launch(panels_forward, (packers + slices,), numbers, shared, how.warps))
     return made
 

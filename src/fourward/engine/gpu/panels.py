@@ -198,10 +198,10 @@ def _wait(counters, packers):
 
 
 @triton.jit
-def _set_back(counters, waited, slices):
+def _set_back(counters, waited, slices, COUNT: tl.constexpr):
     """Leave the counters as they were found, if all others have waited before."""
     if tl.max(tl.where(tl.arange(0, 256) == 0, waited, 0)) == slices - 1:
-        tl.store(counters + tl.arange(0, 2), tl.zeros((2,), tl.int32))
+        tl.store(counters + tl.arange(0, COUNT), tl.zeros((COUNT,), tl.int32))
 
 
 @triton.jit
@@ -247,21 +247,25 @@ def panels_forward(
     CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, LOWER, START, BLOCK, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
     BB: tl.constexpr, G: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
     DROP: tl.constexpr, KEEP_Z: tl.constexpr, STEPS: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr,
-    WIDE: tl.constexpr,
+    TICKETS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """A = f(b + W a), panel by panel, for BB samples.
 
     The first launch of several notes where its tensors are, and the others look there: theirs are of the same types,
     but may be others by then.
 
-    The first `packers` programs lay out the weights, the others wait until all have done so. Cards start programs in
-    the order of their numbers (the scan of NVIDIA's CUB relies on that, too), so nobody waits for one that can't start.
+    The first `packers` programs lay out the weights, the others wait until all have done so. Where there are more than
+    a card holds, those that wait could keep out those that they wait for: then programs take tickets, in the order in
+    which they start (TICKETS).
 
     A load whose place must be loaded first would be waited for twice. So where something lies is read at least one
     panel before it is: `_then` is for the panel after the next one, `_later` for the one after that.
     """
     counters = table.to(tl.pointer_type(tl.int32), bitcast=True)
-    if FIRST and tl.program_id(0) == 0:
+    number = tl.program_id(0)
+    if TICKETS:
+        number = tl.atomic_add(counters + 2, 1, sem="relaxed")
+    if FIRST and number == 0:
         note(table, _BIAS, bias)
         note(table, _KEY, key)
         note(table, _OUT, out)
@@ -276,10 +280,10 @@ def panels_forward(
     size = (rows * BB).to(tl.int64)
     stride = slices * size
     packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE)
-    piece = tl.program_id(0) - packers
+    piece = number - packers
     if piece < 0:
         _pack(
-            weight, packed, program, tiles, panels, piece + packers, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
+            weight, packed, program, tiles, panels, number, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
             WIDE,
         )  # fmt: skip
         tl.debug_barrier()
@@ -358,7 +362,7 @@ def panels_forward(
                 BB, CODES, BIASED, DROP, KEEP_Z, WIDE,
             )  # fmt: skip
         if SUMS == 0:
-            _set_back(counters, waited, slices)
+            _set_back(counters, waited, slices, 4 if TICKETS else 2)
 
 
 @triton.jit(do_not_specialize=RUNTIME)

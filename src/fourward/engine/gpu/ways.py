@@ -71,6 +71,15 @@ def spread_of(slices: int) -> Spread:
     return Spread(1, 4 if programs <= 32 else 2 if programs <= 64 else 1, 8, 2, 4)
 
 
+def packers_of(tiles: int, slices: int, holds: int) -> tuple[int, bool]:
+    """Programs that lay out the tiles, and whether the launch has more than the card surely holds at once.
+
+    It holds 8 warps a multiprocessor, whatever their registers.
+    """
+    packers = min(tiles, max(holds - slices, holds // 2))
+    return packers, packers + slices > holds
+
+
 def shares_of(s: Shape, batch: int) -> int:
     """Programs that share the batch, where the gradients of one tile are computed."""
     return max(1, min(-(-batch // SAMPLES), PROGRAMS // max(s.tiles + s.panels, 1)))
