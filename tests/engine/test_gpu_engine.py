@@ -122,7 +122,7 @@ def test_with_tickets_and_without(name, multiprocessors, monkeypatch):
     monkeypatch.setattr(graphs, "zeros_row", lambda device: row)
     dag = generate.erdos_renyi(70, 0.3, seed=1)
     net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
-    for batch in (20, 33, 20, 20):
+    for batch in (1, 20, 33, 20, 20):
         x = torch.randn(batch, dag.num_inputs, dtype=torch.float64, device=DEVICE)
         assert_near(net(x), exact(x))
         assert not row[:2].any()
