@@ -27,12 +27,9 @@ from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
 BATCHES = {"panels": (32, 512, 8192), "lists": (32, 512)}
-#: (name, samples in a slice, tiles or edges at a time, warps, neurons at a time), by kind of program.
+#: (name, samples in a slice, steps or edges at a time, warps, neurons at a time), by kind of program.
 WAYS = {
-    "panels": [
-        *(("panels", 8, group, warps, 0) for group, warps in ((1, 4), (2, 4), (4, 4), (8, 8))),
-        *(("stretches", 8, group, 4, 0) for group in (2, 4)),
-    ],
+    "panels": [("panels", 8, steps, warps, 0) for steps, warps in ((16, 4), (8, 4), (16, 2), (16, 8))],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {

@@ -15,9 +15,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_card = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA card: programs of the interpreter run in turn")
 make = partial(FourWard, engine="gpu", device=DEVICE)
 WAYS = {
-    "panels": (program.PANELS, Way("panels", 8, 4, 4)),
-    "stretches": (program.PANELS, Way("stretches", 8, 4, 4)),
-    "stretches of many slices": (program.PANELS, Way("stretches", 8, 2, 4)),
+    "panels": (program.PANELS, Way("panels", 8, 16, 4)),
+    "stretches": (program.PANELS, Way("stretches", 8, 8, 4)),
+    "stretches of many slices": (program.PANELS, Way("stretches", 8, 4, 4)),
     "lists": (program.LISTS, Way("lists", 32, 8, 4, 8)),
     "levels": (program.LISTS, Way("levels", 32, 8, 4, 16)),
     "levels of high degree": (program.LISTS, Way("levels", 32, 32, 4, 4)),
@@ -28,8 +28,9 @@ def force(name, monkeypatch):
     kind, way = WAYS[name]
     monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
     monkeypatch.setattr(ways, "way_of", lambda *_: way)
-    for module in (program, ways):
-        monkeypatch.setattr(module, "STRETCH", 1)
+    if "stretches" in name:
+        for module in (program, ways):
+            monkeypatch.setattr(module, "STRETCH", 1)
     if name == "stretches of many slices":
         monkeypatch.setattr(ways, "spread_of", lambda *_: ways.Spread(2, 1, 4, 2, 4))
     launch.forget()

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.cases import case
 from fourward import Dag, generate
-from fourward.engine.gpu import launch
+from fourward.engine.gpu import launch, program
 from fourward.engine.gpu.call import Launch
 from fourward.plan.activations import ACTIVATIONS
 from tests.engine.gpu import DEVICE, QUIET, force, make
@@ -126,6 +126,31 @@ def test_every_number_is_written_and_no_other(way, monkeypatch):
     assert_equal_results(run("gpu", dag, torch.float64, 40, activation="gelu"), want, torch.float64)
     assert len(fenced.behind) > 4
     assert all((behind == 77).all() for behind in fenced.behind)
+
+
+@pytest.mark.parametrize("dag", [generate.chain(300), generate.erdos_renyi(300, 0.3, seed=0)], ids=["chain", "dense"])
+def test_walks_of_several_panels(dag):
+    """More of them than one walk has, with tiles that exist and tiles that don't."""
+    want = run("reference", dag, torch.float64, 9, activation="tanh")
+    assert_equal_results(run("gpu", dag, torch.float64, 9, activation="tanh"), want, torch.float64)
+
+
+def test_every_weight_that_a_walk_reads_is_laid_out(monkeypatch):
+    """Were one left as NaN, the slow walk would hide it."""
+    dag = generate.chain(330)
+    net = make(dag, seed=0)
+    shape, stretch = net.runner.shape, program.STRETCH
+    x = torch.ones(5, dag.num_inputs, device=DEVICE)
+    Fenced(monkeypatch)
+    out, kept = launch.forward(x, net.weight, net.bias, net.runner.program, shape, None, 0.0, False)
+    assert not out.isnan().any()
+    ends = [min(panel - panel % stretch + stretch, shape.panels) for panel in range(shape.panels)]
+    read = shape.lead * stretch + sum(end - panel for panel, end in enumerate(ends))  # ahead
+    read += sum(panel % stretch + 1 for panel in range(shape.panels))  # behind
+    places = (shape.lead + 2 * shape.panels) * stretch
+    assert shape.holes > 0 < shape.back_holes
+    assert shape.panels > stretch == shape.span
+    assert kept.isnan().sum() == 1024 * (places - read)
 
 
 def test_only_some_gradients_are_asked_for(way):

@@ -1,9 +1,8 @@
 """Cutting a plan into panels of 32 positions and square tiles of weights, for hardware that likes products of blocks.
 
 Positions become slots: inputs first, filled up to whole blocks of 32, then the neurons, likewise. A panel is a block of
-neurons. The edges from one block to one panel are a tile, kept if it has any edge. Two tiles of a panel are always
-kept: the diagonal one, of edges within the panel, and the one from the panel before. Which edges exist is noted in
-bits, so a tile costs 8 bytes for each of its targets.
+neurons. The edges from one block to one panel are a tile, kept if it has any edge; the diagonal one, of edges within
+the panel, always is. Which edges exist is noted in bits, so a tile costs 8 bytes for each of its targets.
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ class Tiles(NamedTuple):
     """P panels, R blocks (those of inputs, then one for each panel), M tiles off the diagonal."""
 
     slot: IntArray  #: (N,) the slot of each position
-    start: IntArray  #: (P+1,) the tiles into panel v are start[v]:start[v+1], by block; that of panel v-1 is the last
+    start: IntArray  #: (P+1,) the tiles into panel v are start[v]:start[v+1], by block
     block: IntArray  #: (M,) where each tile comes from
     word: IntArray  #: (M*SIDE,) for each target of a tile, bit k: it has an edge from the block's slot k
     base: IntArray  #: (M*SIDE,) the plan's edge that the lowest of these bits stands for
     own_word: IntArray  #: (P*SIDE,) the same for the diagonal tile of each panel
     own_base: IntArray  #: (P*SIDE,)
-    own_back: IntArray  #: (P*SIDE,) for each source in a panel, bit t: it has an edge to the panel's slot t
     back_start: IntArray  #: (R+1,) the tiles out of block u are back_tile[back_start[u]:back_start[u+1]], by panel
     back_tile: IntArray  #: (M,) which tile
     back_panel: IntArray  #: (M,) which panel it leads to
@@ -74,9 +72,6 @@ def _count(edge_start: IntArray, source: IntArray, inputs: int, nodes: int) -> I
     for v in range(panels):
         first, last = inputs + 32 * v, min(nodes, inputs + 32 * v + 32)
         start[v + 1] = start[v]
-        if v > 0:
-            seen[lead + v - 1] = v
-            start[v + 1] += 1
         for k in range(edge_start[first], edge_start[last]):
             u = _block(source[k], inputs)
             if u < lead + v and seen[u] != v:
@@ -88,19 +83,16 @@ def _count(edge_start: IntArray, source: IntArray, inputs: int, nodes: int) -> I
 @compiled
 def _fill(
     edge_start: IntArray, source: IntArray, inputs: int, nodes: int, start: IntArray
-) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]:
-    """Block, word, base, own_word, own_base and own_back."""
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+    """Block, word, base, own_word and own_base."""
     lead, panels, tiles = (inputs + 31) // 32, (nodes - inputs + 31) // 32, start[-1]
     block = np.zeros(tiles, np.int64)
     word, base = np.zeros(tiles * 32, np.uint32), np.zeros(tiles * 32, np.int64)
     own_word, own_base = np.zeros(panels * 32, np.uint32), np.zeros(panels * 32, np.int64)
-    own_back = np.zeros(panels * 32, np.uint32)
     at = np.full(lead + panels, -1, np.int64)  # the tile of each block, in the panel at hand
     for v in range(panels):
         first, last = inputs + 32 * v, min(nodes, inputs + 32 * v + 32)
         at[: lead + v] = -1
-        if v > 0:
-            at[lead + v - 1] = 1
         for k in range(edge_start[first], edge_start[last]):
             u = _block(source[k], inputs)
             if u < lead + v:
@@ -123,5 +115,4 @@ def _fill(
                 else:
                     own_word[v * 32 + t] |= np.uint32(1) << np.uint32(bit)
                     own_base[v * 32 + t] = k
-                    own_back[v * 32 + bit] |= np.uint32(1) << np.uint32(t)
-    return block, word, base, own_word, own_base, own_back
+    return block, word, base, own_word, own_base

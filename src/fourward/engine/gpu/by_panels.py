@@ -53,16 +53,16 @@ class Backward:
 
     def __call__(self, tensors: tuple[Tensor, ...], program: Tensor, weight: Tensor) -> None:
         """Launch, given out_grad, key, x_grad, what was kept, weight_grad and bias_grad."""
-        kept = tensors[3]
+        out_grad, key, x_grad, kept, *grads = tensors
         deltas = _room(kept, self.deltas, self.wide)
         sums = _room(kept, self.sums, self.wide) if self.others else deltas
-        given = *tensors[:4], deltas, sums, *tensors[4:], program
+        given = out_grad, key, weight, x_grad, kept, deltas, sums, *grads, program
 
         def others(table: Tensor) -> None:
-            apart = *blanks(given[:2]), *given[2:]
+            apart = *blanks(given[:3]), *given[3:]
             for i, launch in enumerate(self.others):
-                launch(*(apart if i % 2 else apart[8:]), table)
-            self.weights(kept, deltas, *given[6:], table)
+                launch(*(apart if i % 2 else apart[9:]), table)
+            self.weights(kept, deltas, *grads, program, table)
 
         if self.others:
             graphs_of(program).run(self, program.device, lambda table: self.first(*given, table), others)
@@ -81,25 +81,31 @@ def _sums(case: Case) -> int:
     return shares * case.slices * case.shape.rows * case.how.width
 
 
+def _steps(case: Case, most: int) -> int:
+    """Steps of a sweep that are written out; half as many of wide numbers, whose rows take twice the room."""
+    return min(case.how.group, most, 8 if case.wide == torch.float64 else 16)
+
+
 def _forward(case: Case) -> list[Launch]:
     s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
     spread, holds = ways.spread_of(slices), 8 // how.warps * processors(case.device)
     packers, tickets = ways.packers_of(s.tiles + s.panels, slices, holds)
-    step, lower = ways.step_of(how, s), s.start if how.name == "panels" else s.mid
-    keep_z, several, made = bool(s.z) and case.more, s.panels > step, []
+    holes = s.holes + (s.back_holes if case.more else 0)
+    keep_z, several, near, made = bool(s.z) and case.more, s.panels > s.span, (s.lead + s.panels) * s.span, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
-    fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of
-    fields += lower, s.start, s.block, s.last_of, s.word, s.base, s.own_word, s.own_base
-    flags = how.width, how.group, s.codes, case.biased, case.p is not None, keep_z, ways.steps(s.codes)
-    for first in range(0, s.panels, step):
-        last = min(first + step, s.panels)
+    fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of, s.start, s.block
+    fields += s.ahead, s.behind, s.hole, s.word, s.base, s.own_word, s.own_base
+    steps = _steps(case, ways.steps(s.codes))
+    flags = how.width, s.span, steps, s.codes, case.biased, case.p is not None, keep_z
+    for first in range(0, s.panels, s.span):
+        last = min(first + s.span, s.panels)
         if first > 0:
             grid = -(-slices // spread.slices), last - first, spread.shares
-            apart = s.rows, s.lead, slices, first, s.start, s.mid, s.block
+            apart = s.rows, s.lead, slices, near, first, s.start, s.mid, s.block
             fixed = how.width, spread.slices, spread.group, spread.stages, keep_z, TYPES[case.dtype], wide
             made.append(Launch(panels_products, grid, apart, fixed, spread.warps))
             packers, tickets = 0, False
-        numbers = *sizes, packers, slices, *case.draw, first, last, *fields
+        numbers = *sizes, packers, holes, slices, *case.draw, first, last, int(case.more), *fields
         shared = *flags, spread.shares if first > 0 else 0, several and first == 0, tickets, wide
         made.append(Launch(panels_forward, (packers + slices,), numbers, shared, how.warps))
     return made
@@ -108,18 +114,18 @@ def _forward(case: Case) -> list[Launch]:
 def _backward(case: Case) -> list[Launch]:
     s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
     spread, shares = ways.spread_of(slices), ways.shares_of(s, case.batch)
-    step, upper = ways.step_of(how, s), s.back_start + 1 if how.name == "panels" else s.back_mid
-    top, made = (s.panels - 1) // step * step, []
+    several, near, top, made = s.panels > s.span, (s.lead + s.panels) * s.span, (s.panels - 1) // s.span * s.span, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels, slices, *case.draw
-    fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.own_back
-    fields += s.back_start, upper, s.back_tile, s.back_panel, s.word
-    flags = how.width, how.group, s.codes, case.p is not None, bool(s.z), case.more
-    for first in range(top, -1, -step):
-        last = min(first + step, s.panels)
+    fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.back_start
+    fields += s.back_mid if several else s.back_start + 1, s.back_tile, s.back_panel, s.word, s.base, s.own_word
+    fields += (s.own_base,)
+    flags = how.width, s.span, _steps(case, ways.STEPS), s.codes, case.p is not None, bool(s.z), case.more
+    for first in range(top, -1, -s.span):
+        last = min(first + s.span, s.panels)
         if first < top:
             low, high = s.lead + first if first > 0 else 0, s.lead + last
             grid = -(-slices // spread.slices), high - low, spread.shares
-            apart = s.rows, s.lead, slices, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
+            apart = s.rows, s.lead, slices, near, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
             fixed = how.width, spread.slices, spread.group, spread.stages, bool(s.z), TYPES[case.dtype], wide
             made.append(Launch(panels_products_back, grid, apart, fixed, spread.warps))
         numbers = *sizes, first, last, s.tiles + s.panels if shares > 1 else 0, *fields
@@ -127,5 +133,5 @@ def _backward(case: Case) -> list[Launch]:
         made.append(Launch(panels_backward, (slices,), numbers, shared, how.warps))
     sizes_: Numbers = case.batch, s.rows, s.lead, s.tiles, s.panels, slices, s.block, s.word, s.base
     sizes_ += s.own_word, s.own_base, s.bias_at, s.tile_panel
-    weighing = how.width, ways.SAMPLES, case.biased, shares > 1, top > 0, wide
+    weighing = how.width, ways.SAMPLES, case.biased, shares > 1, several, wide
     return [*made, Launch(panels_weights, (s.tiles + s.panels, shares), sizes_, weighing, 4)]

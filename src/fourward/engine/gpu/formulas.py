@@ -52,7 +52,7 @@ def _hash32(x):
 @triton.jit
 def draw_node(key, node):
     """The part of a draw that depends on the pass and the node."""
-    return _hash32(node.to(tl.uint64) * 0x9E3779B1 + tl.load(key).to(tl.uint64)) * 0x85EBCA6B
+    return _hash32(node.to(tl.uint64) * 0x9E3779B1 + key.to(tl.uint64)) * 0x85EBCA6B
 
 
 @triton.jit

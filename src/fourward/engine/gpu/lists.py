@@ -39,7 +39,7 @@ def _rows_address(table, place: tl.constexpr, KIND: tl.constexpr, D: tl.constexp
 @triton.jit
 def _scale(program, key, q, r, NODE, HIDDEN, threshold, p_bits, WIDE: tl.constexpr):
     """(chunk, BB) what dropout multiplies with."""
-    node = draw_node(key, tl.load(program + NODE + q))
+    node = draw_node(tl.load(key), tl.load(program + NODE + q))
     hidden = tl.load(program + HIDDEN + q)
     return kept_scale(node[:, None], r[None, :], threshold, p_bits, hidden[:, None], WIDE)
 
@@ -172,7 +172,7 @@ def _nodes_backward(
         code = tl.load(program + CODE + q)[:, None]
         if DROP:
             scale = _scale(program, key, q, r, NODE, HIDDEN, threshold, p_bits, WIDE)
-            a = tl.where(scale == 0, 0.0, a / tl.where(scale == 0, 1.0, scale))
+            a = a / tl.where(scale == 0, 1.0, scale)
             s *= slope(z, a, code, CODES) * scale
         else:
             s *= slope(z, a, code, CODES)

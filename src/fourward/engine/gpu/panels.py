@@ -1,18 +1,19 @@
-"""Kernels that walk a network panel by panel: products of tiles, and 32 steps within a panel, in registers.
+"""Kernels that walk a network panel by panel: 32 steps within a panel, sums of all panels in registers.
 
 A program owns BB samples and walks all panels, so nothing waits for another program but for the weights: in the same
 launch, the programs that come first lay them out in dense tiles.
 
-What a panel takes from within is a sweep: a lane holds the sum of one neuron for a sample, and each neuron's
-activation is handed to all lanes by a shuffle. While a panel is swept, what the next panel takes from it is added step
-by step; what that takes from all panels before are products of tiles, G at a time, each warp on tiles of its own.
+A lane holds the sum of one neuron of each panel, for a sample. A step hands a neuron's activation to all lanes by a
+shuffle, and they add what it gives to their sums, those of its own panel and of all later ones. Rows of tiles come by
+way of shared memory, some steps before they are needed. Where a network has more panels than a walk, what a stretch of
+panels takes from all before it are products of tiles, spread over the card.
 
-A product of tiles multiplies weights that don't exist, as 0, with activations. Where one of these is infinite or NaN
-that gives NaN. So every sum is looked at, and a slice in which one isn't finite is walked again, edge by edge.
+A tile multiplies weights that don't exist, as 0, with activations. Where one of these is infinite or NaN that gives
+NaN. So every sum is looked at, and a slice in which one isn't finite is walked again, edge by edge.
 
 Memory: `kept` holds the activations as (slices, rows, BB), after them z in the same way where a derivative needs it,
-and then the weights: M tiles as (source, target), then P diagonal tiles, then these transposed, then for each panel the
-tile from the panel before, transposed.
+and then the weights: tiles ahead as walks take them, `span` for each block; all M tiles as (source, target), where
+there are several stretches or a backward pass will come; and for that, tiles behind, `span` for each panel.
 """
 
 from __future__ import annotations
@@ -27,40 +28,49 @@ from fourward.engine.gpu.tiles import (
     added,
     column_of,
     columns_of,
+    edge_weights,
     known_at,
+    moved_on,
     not_finite,
     packed_after,
     rows_of,
     scales_of,
     share,
+    spread,
     sums_at,
     tile_edges,
-    tile_rows,
+    walk_rows,
 )
 
 # Places in the table of addresses.
-_BIAS, _KEY, _OUT, _KEPT, _SUMS = (tl.constexpr(i) for i in range(5))
+_WEIGHT, _BIAS, _KEY, _OUT, _KEPT, _SUMS = (tl.constexpr(i) for i in range(6))
 
 
 @triton.jit
 def _pack(
-    weight, packed, program, tiles, panels, packer, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
-    WIDE: tl.constexpr,
+    weight, packed, program, tiles, panels, near, holes, packer, packers, AHEAD, BEHIND, HOLE, WORD, BASE, OWN_WORD,
+    OWN_BASE, plain, again, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Lay out every packers-th tile."""
+    """Lay out every packers-th tile, wherever it is taken from; then zeros where a walk expects one."""
     kk = tl.arange(0, 32)
     tt = kk[:, None]
     for i in range(packer, tiles + panels, packers):
         own = i >= tiles
-        last_of = tl.load(program + LAST_OF + i, mask=i < tiles, other=-1)
+        ahead = tl.load(program + AHEAD + i)
+        behind = tl.load(program + BEHIND + i)
         word_at = tl.where(own, OWN_WORD + (i - tiles) * 32, WORD + i * 32)
         base_at = tl.where(own, OWN_BASE + (i - tiles) * 32, BASE + i * 32)
         has, edge = tile_edges(program, word_at, base_at)
         w = tl.load(weight + edge, mask=has, other=0.0).to(WIDE)
-        tl.store(packed + i * 1024 + kk * 32 + tt, w)
-        turned = tl.where(own, i + panels, tiles + 2 * panels + last_of)
-        if own | (last_of >= 0):
-            tl.store(packed + turned * 1024 + tt * 32 + kk, w)
+        if ahead >= 0:
+            tl.store(packed + ahead * 1024 + kk // 4 * 128 + tt * 4 + kk % 4, w)
+        if plain & (i < tiles):
+            tl.store(packed + (near + i) * 1024 + kk * 32 + tt, w)
+        if again & (behind >= 0):
+            tl.store(packed + (near + tiles + behind) * 1024 + tt // 4 * 128 + kk * 4 + tt % 4, w)
+    for i in range(packer, holes, packers):
+        hole = tl.load(program + HOLE + i)
+        tl.store(packed + hole * 1024 + tl.arange(0, 1024), tl.zeros((1024,), WIDE))
 
 
 @triton.jit
@@ -91,18 +101,19 @@ def _products(values, packed, program, column, BLOCK, first, last, BB: tl.conste
 
 
 @triton.jit
-def _by_edges(values, packed, program, BLOCK, WORD, first, last, BB: tl.constexpr, WIDE: tl.constexpr):
-    """(BB, 32) what _products computes, but only over edges that exist."""
+def _by_edges(values, weight, program, BLOCK, WORD, BASE, first, last, BB: tl.constexpr, WIDE: tl.constexpr):
+    """(BB, 32) the sums over all edges into a panel from others."""
     bb = tl.arange(0, BB)
     tt = tl.arange(0, 32)
     z = tl.zeros((BB, 32), WIDE)
     for tile in range(first, last):
         word = tl.load(program + WORD + tile * 32 + tt)
+        base = tl.load(program + BASE + tile * 32 + tt)
         row = tl.load(program + BLOCK + tile) * 32
         for k in range(32):
             a = tl.load(values + (row + k) * BB + bb).to(WIDE)
-            w = tl.load(packed + tile * 1024 + k * 32 + tt)
-            z += tl.where((((word >> k) & 1) != 0)[None, :], a[:, None] * w[None, :], 0.0)
+            w, has = edge_weights(weight, word, base, tt * 0 + k, WIDE)
+            z += tl.where(has[None, :], a[:, None] * w[None, :], 0.0)
     return z
 
 
@@ -116,52 +127,37 @@ def _activation(z, code, scale, CODES: tl.constexpr, DROP: tl.constexpr, X: tl.c
 
 
 @triton.jit
-def _sweep(z, then, inner, onward, code, scale, first, COUNT: tl.constexpr, BB: tl.constexpr, CODES: tl.constexpr,
-           DROP: tl.constexpr, X: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """COUNT steps: finish a neuron's sum, add its activation to those of its panel and of the next."""
+def _sweep(sums, rows, code, scale, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.constexpr,
+           CODES: tl.constexpr, DROP: tl.constexpr, X: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """COUNT steps: finish a neuron's sum, add what its activation gives to those of its panel and of later ones."""
     for i in tl.static_range(COUNT):
-        a = column_of(z, first + i, BB)
+        a = column_of(sums[0], first + i, BB)
         drop = column_of(scale, first + i, BB) if DROP else a
         own = code if CODES & (CODES - 1) == 0 else column_of(code, first + i, BB)
         a = _activation(a, own, drop, CODES, DROP, X, WIDE)
-        z = tl.fma(a, inner[i], z)
-        then = tl.fma(a, onward[i], then)
-    return z, then
+        sums = spread(a, sums, rows, i, COUNT, SPAN)
+    return sums
 
 
 @triton.jit
-def _bias_place(program, BIAS_AT, row, rows, BIASED: tl.constexpr):
-    """Where the biases of these rows are; -1 where there is none."""
-    at = tl.full((32,), -1, tl.int32)
+def _take(v, sums, rows, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.constexpr):
+    """Add what COUNT inputs give."""
+    for i in tl.static_range(COUNT):
+        sums = spread(column_of(v, first + i, BB), sums, rows, i, COUNT, SPAN)
+    return sums
+
+
+@triton.jit
+def _before(bias, sums, program, BIAS_AT, row, at, end, stride, BIASED: tl.constexpr, SUMS: tl.constexpr,
+            WIDE: tl.constexpr):  # fmt: skip
+    """(BB, 32) what these rows have before they are walked over: biases, and sums from others; 0 from the end on."""
+    z = tl.zeros_like(at).to(WIDE)
     if BIASED:
-        at = tl.load(program + BIAS_AT + row, mask=row < rows, other=-1)
-    return at
-
-
-@triton.jit
-def _biases(bias, bias_at, BIASED: tl.constexpr, WIDE: tl.constexpr):
-    """(1, 32) the biases at these places."""
-    found = tl.zeros((1, 32), WIDE)
-    if BIASED:
-        found += tl.load(bias + bias_at, mask=bias_at >= 0, other=0.0).to(WIDE)[None, :]
-    return found
-
-
-@triton.jit
-def _before(bias, bias_at, sums, row, at, rows, stride, BIASED: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr):
-    """(BB, 32) what these rows have before their stretch is walked: biases, and sums from others; 0 beyond the rows."""
-    z = _biases(bias, bias_at, BIASED, WIDE) + tl.zeros_like(at).to(WIDE)
+        bias_at = tl.load(program + BIAS_AT + row, mask=row < end, other=-1)
+        z += tl.load(bias + bias_at, mask=bias_at >= 0, other=0.0).to(WIDE)[None, :]
     if SUMS:
-        z += sums_at(sums, at, (row < rows)[None, :], stride, SUMS)
+        z += sums_at(sums, at, (row < end)[None, :], stride, SUMS)
     return z
-
-
-@triton.jit
-def _span(program, LOWER, START, panel, stop):
-    """The tiles into a panel whose products are taken, up to the one that is swept; none from the stop on."""
-    more = panel < stop
-    first = tl.load(program + LOWER + panel, mask=more, other=0)
-    return first, tl.load(program + START + panel + 1, mask=more, other=1) - 1
 
 
 @triton.jit
@@ -172,16 +168,42 @@ def _leave(a, out, column, r, B, columns):
 
 
 @triton.jit
-def _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB: tl.constexpr):
+def _inputs(x, r, block, B, I, WIDE: tl.constexpr):
+    """(BB, 32) a block of inputs, 0 beyond the batch and beyond the inputs."""
+    row = block * 32 + tl.arange(0, 32)
+    mask = (r < B)[:, None] & (row < I)[None, :]
+    return tl.load(x + r[:, None].to(tl.int64) * I + row[None, :], mask=mask, other=0.0).to(WIDE)
+
+
+@triton.jit
+def _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB: tl.constexpr, WIDE: tl.constexpr):
     """Copy samples r of x (B, I) to the first rows, and to the result where an input is an output, too."""
-    bb = tl.arange(0, BB)
     for j in range(lead):
         row = j * 32 + tl.arange(0, 32)
-        mask = (r < B)[:, None] & (row < I)[None, :]
         column = tl.load(program + OUT_OF + row)
-        v = tl.load(x + r[:, None].to(tl.int64) * I + row[None, :], mask=mask, other=0.0)
-        tl.store(values + row[None, :] * BB + bb[:, None], v)
+        v = _inputs(x, r, j, B, I, WIDE)
+        tl.store(values + row[None, :] * BB + tl.arange(0, BB)[:, None], v)
         _leave(v, out, column, r, B, columns)
+
+
+@triton.jit
+def _codes(program, CODE, row, rows, BB: tl.constexpr, CODES: tl.constexpr):
+    """(BB, 32) the activations of these rows; whatever there is, if all are the same."""
+    code = tl.zeros((BB, 32), tl.int32)
+    if CODES & (CODES - 1) != 0:
+        code += tl.load(program + CODE + row, mask=row < rows, other=0)[None, :]
+    return code
+
+
+@triton.jit
+def _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB: tl.constexpr, DROP: tl.constexpr,
+            WIDE: tl.constexpr):  # fmt: skip
+    """(BB, 32) what dropout multiplies these rows with; rows beyond the last have what the last has."""
+    scale = tl.zeros((BB, 32), WIDE)
+    if DROP:
+        row = tl.minimum(row, rows - 1)
+        scale = scales_of(program, draw, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
+    return scale
 
 
 @triton.jit
@@ -206,8 +228,8 @@ def _set_back(counters, waited, slices, COUNT: tl.constexpr):
 
 @triton.jit
 def _slow_forward(
-    values, z_values, out, bias, key, packed, program, r, lead, tiles, threshold, p_bits, first_panel, last_panel,
-    B, columns, rows, CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, WORD, OWN_WORD,
+    values, z_values, out, weight, bias, draw, program, r, lead, threshold, p_bits, first_panel, last_panel,
+    B, columns, rows, CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, WORD, BASE, OWN_WORD, OWN_BASE,
     BB: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -218,19 +240,18 @@ def _slow_forward(
         row = (lead + panel) * 32 + kk
         first = tl.load(program + START + panel)
         last = tl.load(program + START + panel + 1)
-        z = _by_edges(values, packed, program, BLOCK, WORD, first, last, BB, WIDE)
-        z += _biases(bias, _bias_place(program, BIAS_AT, row, rows, BIASED), BIASED, WIDE)
-        code = tl.load(program + CODE + row)[None, :]
-        scale = tl.full((BB, 32), 1, WIDE)
-        if DROP:
-            scale = scales_of(program, key, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
+        z = _by_edges(values, weight, program, BLOCK, WORD, BASE, first, last, BB, WIDE)
+        at = row[None, :] * BB + tl.arange(0, BB)[:, None]
+        z += _before(bias, bias, program, BIAS_AT, row, at, rows, 0, BIASED, 0, WIDE)
+        code = _codes(program, CODE, row, rows, BB, CODES)
+        scale = _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
         word = tl.load(program + OWN_WORD + panel * 32 + kk)
+        base = tl.load(program + OWN_BASE + panel * 32 + kk)
         for t in range(32):
             a = _activation(z, code, scale, CODES, DROP, X, WIDE)
             a = column_of(a, t, BB)
-            w = tl.load(packed + (tiles + panel) * 1024 + t * 32 + kk)
-            z += tl.where((((word >> t) & 1) != 0)[None, :], a * w[None, :], 0.0)
-        at = row[None, :] * BB + tl.arange(0, BB)[:, None]
+            w, has = edge_weights(weight, word, base, kk * 0 + t, WIDE)
+            z += tl.where(has[None, :], a * w[None, :], 0.0)
         a = _activation(z, code, scale, CODES, DROP, X, WIDE)
         _leave(a, out, tl.load(program + OUT_OF + row), r, B, columns)
         tl.store(values + at, a)
@@ -242,12 +263,12 @@ def _slow_forward(
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_forward(
     x, weight, bias, key, out, kept, sums, program, table,
-    B, I, columns, rows, lead, tiles, panels, packers, slices, threshold: tl.int64, p_bits: tl.int64,
-    first_panel, last_panel,
-    CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, LOWER, START, BLOCK, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
-    BB: tl.constexpr, G: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
-    DROP: tl.constexpr, KEEP_Z: tl.constexpr, STEPS: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr,
-    TICKETS: tl.constexpr, WIDE: tl.constexpr,
+    B, I, columns, rows, lead, tiles, panels, packers, holes, slices, threshold: tl.int64, p_bits: tl.int64,
+    first_panel, last_panel, again,
+    CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, AHEAD, BEHIND, HOLE, WORD, BASE, OWN_WORD, OWN_BASE,
+    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
+    DROP: tl.constexpr, KEEP_Z: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr, TICKETS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """A = f(b + W a), panel by panel, for BB samples.
 
@@ -258,20 +279,22 @@ def panels_forward(
     a card holds, those that wait could keep out those that they wait for: then programs take tickets, in the order in
     which they start (TICKETS).
 
-    A load whose place must be loaded first would be waited for twice. So where something lies is read at least one
-    panel before it is: `_then` is for the panel after the next one, `_later` for the one after that.
+    One loop walks over the inputs, one over all panels, STEPS rows at a time, so that rows are under way throughout.
+    What else a panel needs is read during the one before: `_then` is for the next panel.
     """
     counters = table.to(tl.pointer_type(tl.int32), bitcast=True)
     number = tl.program_id(0)
     if TICKETS:
         number = tl.atomic_add(counters + 2, 1, sem="relaxed")
     if FIRST and number == 0:
+        note(table, _WEIGHT, weight)
         note(table, _BIAS, bias)
         note(table, _KEY, key)
         note(table, _OUT, out)
         note(table, _KEPT, kept)
         note(table, _SUMS, sums)
     if SUMS:
+        weight = address(table, _WEIGHT, weight.dtype.element_ty)
         bias = address(table, _BIAS, bias.dtype.element_ty)
         key = address(table, _KEY, key.dtype.element_ty)
         out = own_address(table, _OUT, out.dtype.element_ty)
@@ -283,13 +306,15 @@ def panels_forward(
     piece = number - packers
     if piece < 0:
         _pack(
-            weight, packed, program, tiles, panels, number, packers, LAST_OF, WORD, BASE, OWN_WORD, OWN_BASE,
-            WIDE,
+            weight, packed, program, tiles, panels, (lead + panels) * SPAN, holes, number, packers, AHEAD, BEHIND, HOLE,
+            WORD, BASE, OWN_WORD, OWN_BASE, FIRST | (again != 0), again != 0, WIDE,
         )  # fmt: skip
         tl.debug_barrier()
         tl.atomic_add(counters, 1, sem="release")
     else:
         X: tl.constexpr = kept.dtype.element_ty
+        draw = tl.load(key)
+        CHUNKS: tl.constexpr = 32 // STEPS
         values = kept + piece * size
         z_values = kept + (slices + piece) * size
         r = piece * BB + tl.arange(0, BB)
@@ -297,68 +322,58 @@ def panels_forward(
         bb = tl.arange(0, BB)
         row = (lead + first_panel) * 32 + kk
         at = row[None, :] * BB + bb[:, None]
-        bias_at = _bias_place(program, BIAS_AT, row, rows, BIASED)
-        bias_at_then = _bias_place(program, BIAS_AT, row + 32, rows, BIASED)
-        first, last = _span(program, LOWER, START, first_panel + 1, last_panel)
-        first_then, last_then = _span(program, LOWER, START, first_panel + 2, last_panel)
+        end = (lead + last_panel) * 32
+        found = ()
+        for k in tl.static_range(SPAN):
+            own = piece * size + at + 32 * k * BB
+            before = _before(bias, sums, program, BIAS_AT, row + 32 * k, own, end, stride, BIASED, SUMS, WIDE)
+            found = found + (before,)  # type: ignore[assignment] # noqa: RUF005
+        column = tl.load(program + OUT_OF + row)
+        column_then = tl.load(program + OUT_OF + row + 32, mask=row + 32 < rows, other=-1)
+        code = _codes(program, CODE, row, rows, BB, CODES)
+        code_then = _codes(program, CODE, row + 32, rows, BB, CODES)
+        scale = _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
         if SUMS == 0:  # what doesn't need the weights is done while they are laid out
-            first_now = tl.load(program + LOWER)
-            last_now = tl.load(program + START + 1)
-            _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB)
-        block = rows_of(program, BLOCK, first, last, G)
-        z = _before(bias, bias_at, sums, row, piece * size + at, rows, stride, BIASED, SUMS, WIDE)
-        if SUMS == 0:
-            block_now = rows_of(program, BLOCK, first_now, last_now, G)
-            tl.debug_barrier()
-            known = known_at(values, block_now, bb, BB, WIDE)
+            _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB, WIDE)
+            v = _inputs(x, r, 0, B, I, WIDE)
+            v_then = _inputs(x, r, 1, B, I, WIDE)
             waited = _wait(counters, packers)
-            w = _ahead(packed, first_now, last_now, G)
-            acc = _products(values, packed, program, bb, BLOCK, first_now + G, last_now, BB, G, 1, WIDE)
-            z += added(_times(w, known, acc, WIDE))
-        w = _ahead(packed, first, last, G)
+            for step in tl.range(0, tl.cdiv(I, STEPS), num_stages=3):
+                block = step // CHUNKS
+                t = step % CHUNKS * STEPS
+                given = walk_rows(packed, block * SPAN, tl.arange(0, SPAN) < last_panel, t, STEPS, SPAN)
+                found = _take(v, found, given, t, STEPS, SPAN, BB)
+                if t == 32 - STEPS:
+                    v = v_then
+                    v_then = _inputs(x, r, block + 2, B, I, WIDE)
         odd = tl.zeros((BB, 32), tl.int32)
-        for panel in tl.range(first_panel, last_panel, num_stages=1):
-            known = known_at(values, block, bb, BB, WIDE)
-            first_later, last_later = _span(program, LOWER, START, panel + 3, last_panel)
-            inner = tile_rows(packed, tiles + panel, 0, STEPS)
-            onward = tile_rows(packed, last, 0, STEPS)
-            column = tl.load(program + OUT_OF + row)
-            bias_at = bias_at_then
-            bias_at_then = _bias_place(program, BIAS_AT, row + 64, rows, BIASED)
-            before = _before(
-                bias, bias_at, sums, row + 32, piece * size + at + 32 * BB, rows, stride, BIASED, SUMS, WIDE
-            )
-            code = tl.load(program + CODE + row)[None, :] + tl.zeros((BB, 1), tl.int32)
-            scale = tl.zeros((BB, 32), WIDE)
-            if DROP:
-                scale = scales_of(program, key, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
-            acc = _products(values, packed, program, bb, BLOCK, first + G, last, BB, G, 1, WIDE)
-            acc = _times(w, known, acc, WIDE)
-            w = _ahead(packed, first_then, last_then, G)
-            block = rows_of(program, BLOCK, first_then, last_then, G)
-            then = tl.zeros((BB, 32), WIDE)
-            z, then = _sweep(z, then, inner, onward, code, scale, 0, STEPS, BB, CODES, DROP, X, WIDE)
-            if STEPS < 32:  # steps are costly to compile: few of them, in a loop
-                for t in range(STEPS, 32, STEPS):
-                    inner = tile_rows(packed, tiles + panel, t, STEPS)
-                    onward = tile_rows(packed, last, t, STEPS)
-                    z, then = _sweep(z, then, inner, onward, code, scale, t, STEPS, BB, CODES, DROP, X, WIDE)
-            a = _activation(z, code, scale, CODES, DROP, X, WIDE)
-            _leave(a, out, column, r, B, columns)
-            tl.store(values + at, a)
-            if KEEP_Z:
-                tl.store(z_values + at, z)
-            odd |= not_finite(z)
-            z = before + then + added(acc)
-            first, last = first_then, last_then
-            first_then, last_then = first_later, last_later
-            row += 32
-            at += 32 * BB
-            tl.debug_barrier()
+        for step in tl.range(0, (last_panel - first_panel) * CHUNKS, num_stages=3):
+            panel = first_panel + step // CHUNKS
+            t = step % CHUNKS * STEPS
+            there = panel + tl.arange(0, SPAN) < last_panel
+            ahead = walk_rows(packed, (lead + panel) * SPAN, there, t, STEPS, SPAN)
+            found = _sweep(found, ahead, code, scale, t, STEPS, SPAN, BB, CODES, DROP, X, WIDE)
+            if t == 32 - STEPS:
+                z = found[0]
+                row = (lead + panel) * 32 + kk
+                at = row[None, :] * BB + bb[:, None]
+                a = _activation(z, code, scale, CODES, DROP, X, WIDE)
+                _leave(a, out, column, r, B, columns)
+                tl.store(values + at, a)
+                if KEEP_Z:
+                    tl.store(z_values + at, z)
+                odd |= not_finite(z)
+                found = moved_on(found, SPAN)
+                column = column_then
+                column_then = tl.load(program + OUT_OF + row + 64, mask=row + 64 < rows, other=-1)
+                code = code_then
+                code_then = _codes(program, CODE, row + 64, rows, BB, CODES)
+                scale = _scales(program, draw, row + 32, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
         if tl.sum(odd) != 0:
+            tl.debug_barrier()
             _slow_forward(
-                values, z_values, out, bias, key, packed, program, r, lead, tiles, threshold, p_bits, first_panel,
-                last_panel, B, columns, rows, CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, WORD, OWN_WORD,
+                values, z_values, out, weight, bias, draw, program, r, lead, threshold, p_bits, first_panel, last_panel,
+                B, columns, rows, CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, WORD, BASE, OWN_WORD, OWN_BASE,
                 BB, CODES, BIASED, DROP, KEEP_Z, WIDE,
             )  # fmt: skip
         if SUMS == 0:
@@ -367,7 +382,7 @@ def panels_forward(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_products(
-    program, table, rows, lead, slices, first_panel, LOWER, UPPER, BLOCK,
+    program, table, rows, lead, slices, near, first_panel, LOWER, UPPER, BLOCK,
     BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, KEEP_Z: tl.constexpr,
     X: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -379,7 +394,7 @@ def panels_products(
     sums = own_address(table, _SUMS, WIDE)
     panel = first_panel + tl.program_id(1)
     size = (rows * BB).to(tl.int64)
-    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE)
+    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE) + near * 1024
     column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
     first, last = share(tl.load(program + LOWER + panel), tl.load(program + UPPER + panel))
     z = added(_products(kept, packed, program, column, BLOCK, first, last, BB, G, STAGES, WIDE))

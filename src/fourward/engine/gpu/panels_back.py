@@ -12,19 +12,22 @@ from fourward.engine.gpu.tiles import (
     added,
     column_of,
     columns_of,
+    edge_weights,
     known_at,
+    moved_on,
     not_finite,
     packed_after,
     rows_of,
     scales_of,
     share,
+    spread,
     sums_at,
     tile_edges,
-    tile_rows,
+    walk_rows,
 )
 
 # Places in the table of addresses.
-_OUT_GRAD, _KEY, _X_GRAD, _KEPT, _DELTAS, _SUMS, _WEIGHT_GRAD, _BIAS_GRAD = (tl.constexpr(i) for i in range(8))
+_OUT_GRAD, _KEY, _WEIGHT, _X_GRAD, _KEPT, _DELTAS, _SUMS, _WEIGHT_GRAD, _BIAS_GRAD = (tl.constexpr(i) for i in range(9))
 
 
 @triton.jit
@@ -60,8 +63,9 @@ def _products_back(found, packed, program, column, BACK_TILE, BACK_PANEL, first,
 
 
 @triton.jit
-def _by_edges_back(found, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last,
+def _by_edges_back(found, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last,
                    BB: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """(BB, 32) the sums over all edges out of a block to others."""
     bb = tl.arange(0, BB)
     kk = tl.arange(0, 32)
     s = tl.zeros((BB, 32), WIDE)
@@ -70,15 +74,15 @@ def _by_edges_back(found, packed, program, BACK_TILE, BACK_PANEL, WORD, first, l
         row = tl.load(program + BACK_PANEL + j) * 32
         for t in range(32):
             d = tl.load(found + (row + t) * BB + bb).to(WIDE)
-            w = tl.load(packed + tile * 1024 + kk * 32 + t)
             word = tl.load(program + WORD + tile * 32 + t)
-            s += tl.where((((word >> kk) & 1) != 0)[None, :], d[:, None] * w[None, :], 0.0)
+            w, has = edge_weights(weight, word, tl.load(program + BASE + tile * 32 + t), kk, WIDE)
+            s += tl.where(has[None, :], d[:, None] * w[None, :], 0.0)
     return s
 
 
 @triton.jit
 def _steep(
-    values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
+    values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
     CODES: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """(BB, 32) f'(z), times what dropout multiplied with."""
@@ -86,12 +90,21 @@ def _steep(
     z = a
     if KEEP_Z:
         z = tl.load(z_values + at).to(WIDE)
-    code = tl.load(program + CODE + row)[None, :]
+    code = tl.full((1, 32), 0, tl.int32)
+    if CODES & (CODES - 1) != 0:
+        code += tl.load(program + CODE + row)[None, :]
     if DROP:
-        scale = scales_of(program, key, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
-        a = tl.where(scale == 0, 0.0, a / tl.where(scale == 0, 1.0, scale))
-        return slope(z, a, code, CODES) * scale
+        scale = scales_of(program, draw, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
+        return slope(z, a / tl.where(scale == 0, 1.0, scale), code, CODES) * scale
     return slope(z, a, code, CODES)
+
+
+@triton.jit
+def _sweep_back(sums, steep, rows, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.constexpr):
+    """COUNT steps from the last to the first: add what a neuron gives to the sums of its panel and of earlier ones."""
+    for i in tl.static_range(COUNT - 1, -1, -1):
+        sums = spread(column_of(sums[0] * steep, first + i, BB), sums, rows, i, COUNT, SPAN)
+    return sums
 
 
 @triton.jit
@@ -102,62 +115,56 @@ def _given(out_grad, column, r, B, columns, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _span(program, BACK_START, UPPER, block, first_block):
-    """The tiles out of a block whose products are taken, after the one that is swept; none before the first block."""
-    more = block >= first_block
-    first = tl.load(program + BACK_START + block, mask=more, other=-1) + 1
-    return first, tl.load(program + UPPER + block, mask=more, other=0)
-
-
-@triton.jit
 def _slow_backward(
-    out_grad, values, z_values, found, packed, key, program, r, B, columns, lead, tiles, panels, threshold, p_bits,
+    out_grad, weight, values, z_values, found, draw, program, r, B, columns, lead, threshold, p_bits,
     first_panel, last_panel,
-    CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, BACK_TILE, BACK_PANEL, WORD,
+    CODE, NODE, HIDDEN, OUT_OF, BACK_START, BACK_TILE, BACK_PANEL, WORD, BASE, OWN_WORD, OWN_BASE,
     BB: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The same walk over edges that exist, and no others."""
     kk = tl.arange(0, 32)
+    later = found + lead * 32 * BB
     for i in range(last_panel - first_panel):
         panel = last_panel - 1 - i
         row = (lead + panel) * 32 + kk
         at = row[None, :] * BB + tl.arange(0, BB)[:, None]
         first = tl.load(program + BACK_START + lead + panel)
         last = tl.load(program + BACK_START + lead + panel + 1)
-        later = found + lead * 32 * BB
-        s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
+        s = _by_edges_back(later, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last, BB, WIDE)
         s += _given(out_grad, tl.load(program + OUT_OF + row), r, B, columns, WIDE)
         steep = _steep(
-            values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
-        )
-        word = tl.load(program + OWN_BACK + panel * 32 + kk)
+            values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
+            CODES, DROP, KEEP_Z, WIDE,
+        )  # fmt: skip
         for step in range(32):
             t = 31 - step
             d = column_of(s * steep, t, BB)
-            w = tl.load(packed + (tiles + panels + panel) * 1024 + t * 32 + kk)
-            s += tl.where((((word >> t) & 1) != 0)[None, :], d * w[None, :], 0.0)
+            word = tl.load(program + OWN_WORD + panel * 32 + t)
+            w, has = edge_weights(weight, word, tl.load(program + OWN_BASE + panel * 32 + t), kk, WIDE)
+            s += tl.where(has[None, :], d * w[None, :], 0.0)
         tl.store(found + at, s * steep)
         tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_backward(
-    out_grad, key, x_grad, kept, deltas, sums, weight_grad, bias_grad, program, table,
+    out_grad, key, weight, x_grad, kept, deltas, sums, weight_grad, bias_grad, program, table,
     B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel, counts,
-    CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD,
-    BB: tl.constexpr, G: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
+    CODE, NODE, HIDDEN, OUT_OF, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD, BASE, OWN_WORD, OWN_BASE,
+    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
     KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
 
-    Places are read ahead as in `panels_forward`, slopes as well. The first program also lays out the zeros that
-    `panels_weights` counts with, after the deltas.
+    One loop walks over all panels, and what a panel needs is read ahead, as in `panels_forward`. The first program also
+    lays out the zeros that `panels_weights` counts with, after the deltas.
     """
     piece = tl.program_id(0)
     if FIRST and piece == 0:
         note(table, _OUT_GRAD, out_grad)
         note(table, _KEY, key)
+        note(table, _WEIGHT, weight)
         note(table, _X_GRAD, x_grad)
         note(table, _KEPT, kept)
         note(table, _DELTAS, deltas)
@@ -167,13 +174,16 @@ def panels_backward(
     if SUMS:
         out_grad = address(table, _OUT_GRAD, out_grad.dtype.element_ty)
         key = address(table, _KEY, key.dtype.element_ty)
+        weight = address(table, _WEIGHT, weight.dtype.element_ty)
         x_grad = own_address(table, _X_GRAD, x_grad.dtype.element_ty)
         kept = own_address(table, _KEPT, kept.dtype.element_ty)
         deltas = own_address(table, _DELTAS, deltas.dtype.element_ty)
         sums = own_address(table, _SUMS, sums.dtype.element_ty)
+    CHUNKS: tl.constexpr = 32 // STEPS
+    draw = tl.load(key)
     size = (rows * BB).to(tl.int64)
     stride = slices * size
-    packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE)
+    packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE) + (lead + panels) * SPAN * 1024
     if piece == 0:
         for j in range(0, counts, 32):
             i = j + tl.arange(0, 32)
@@ -181,84 +191,58 @@ def panels_backward(
     values = kept + piece * size
     z_values = kept + (slices + piece) * size
     found = deltas + piece * size
-    later = found + lead * 32 * BB
     r = piece * BB + tl.arange(0, BB)
     kk = tl.arange(0, 32)
     bb = tl.arange(0, BB)
     row = (lead + last_panel - 1) * 32 + kk
-    at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-    top = lead + last_panel - 1
-    column = tl.load(program + OUT_OF + row)
-    column_then = tl.load(program + OUT_OF + row - 32)  # inputs are before the first panel
-    first, last = _span(program, BACK_START, UPPER, top - 1, lead + first_panel)
-    first_then, last_then = _span(program, BACK_START, UPPER, top - 2, lead + first_panel)
-    first_later, last_later = _span(program, BACK_START, UPPER, top - 3, lead + first_panel)
-    steep = _steep(
-        values, z_values, program, key, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits, CODES, DROP, KEEP_Z, WIDE
-    )
-    block = rows_of(program, BACK_PANEL, first, last, G)
-    tile = _tiles_out(program, BACK_TILE, first, last, G)
-    tile_then = _tiles_out(program, BACK_TILE, first_then, last_then, G)
-    s = _given(out_grad, column, r, B, columns, WIDE)  # the last panel leads to none of this walk
-    if SUMS:
-        s += sums_at(sums, piece * size + at, True, stride, SUMS)
-    w = _behind(packed, tile)
-    odd = tl.zeros((BB, 32), tl.int32)
-    for i in tl.range(0, last_panel - first_panel, num_stages=1):
-        panel = last_panel - 1 - i
-        known = known_at(later, block, bb, BB, WIDE)
-        first_far, last_far = _span(program, BACK_START, UPPER, lead + panel - 4, lead + first_panel)
-        tile_later = _tiles_out(program, BACK_TILE, first_later, last_later, G)
-        inner = tile_rows(packed, tiles + panels + panel, 0, 32)
-        turned = tiles + panels + panel + tl.where(panel > 0, panels, 0)  # panel 0 has none before it
-        onward = tile_rows(packed, turned, 0, 32)
-        column = column_then
-        column_then = tl.load(program + OUT_OF + row - 64, mask=row >= 64, other=-1)
-        before = _given(out_grad, column, r, B, columns, WIDE)
+    at = row[None, :] * BB + bb[:, None]
+    end = (lead + first_panel) * 32
+    gained = ()
+    for k in tl.static_range(SPAN):
+        inside = row - 32 * k >= end
+        s = _given(out_grad, tl.load(program + OUT_OF + row - 32 * k, mask=inside, other=-1), r, B, columns, WIDE)
         if SUMS:
-            before += sums_at(sums, piece * size + at - 32 * BB, True, stride, SUMS)
-        steep_then = _steep(
-            values, z_values, program, key, row - 32, at - 32 * BB, r, CODE, NODE, HIDDEN, threshold, p_bits,
+            s += sums_at(sums, piece * size + at - 32 * k * BB, inside[None, :], stride, SUMS)
+        gained = gained + (s,)  # type: ignore[assignment] # noqa: RUF005
+    odd = tl.zeros((BB, 32), tl.int32)
+    for step in tl.range(0, (last_panel - first_panel) * CHUNKS, num_stages=3):
+        panel = last_panel - 1 - step // CHUNKS
+        t = 32 - STEPS - step % CHUNKS * STEPS
+        there = panel - tl.arange(0, SPAN) >= first_panel
+        behind = walk_rows(packed, tiles + panel * SPAN, there, t, STEPS, SPAN)
+        row = (lead + panel) * 32 + kk
+        at = row[None, :] * BB + bb[:, None]
+        steep = _steep(
+            values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
-        acc = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first + G, last, BB, G, 1, WIDE)
-        acc = _times_back(w, known, acc, WIDE)
-        w = _behind(packed, tile_then)
-        block = rows_of(program, BACK_PANEL, first_then, last_then, G)
-        then = tl.zeros((BB, 32), WIDE)
-        for t in tl.static_range(31, -1, -1):
-            d = column_of(s * steep, t, BB)
-            s = tl.fma(d, inner[t], s)
-            then = tl.fma(d, onward[t], then)
-        tl.store(found + at, s * steep)
-        odd |= not_finite(s)
-        odd |= not_finite(s * steep)
-        s = before + then + added(acc)
-        first, last = first_then, last_then
-        first_then, last_then = first_later, last_later
-        first_later, last_later = first_far, last_far
-        tile_then, steep = tile_later, steep_then
-        row -= 32
-        at -= 32 * BB
+        gained = _sweep_back(gained, steep, behind, t, STEPS, SPAN, BB)
+        if t == 0:
+            s = gained[0]
+            tl.store(found + at, s * steep)
+            odd |= not_finite(s)
+            odd |= not_finite(s * steep)
+            gained = moved_on(gained, SPAN)
+    if tl.sum(odd) != 0:
         tl.debug_barrier()
-    broken = tl.sum(odd) != 0
-    if broken:
         _slow_backward(
-            out_grad, values, z_values, found, packed, key, program, r, B, columns, lead, tiles, panels, threshold,
-            p_bits, first_panel, last_panel, CODE, NODE, HIDDEN, OUT_OF, OWN_BACK, BACK_START, BACK_TILE, BACK_PANEL,
-            WORD, BB, CODES, DROP, KEEP_Z, WIDE,
+            out_grad, weight, values, z_values, found, draw, program, r, B, columns, lead, threshold, p_bits,
+            first_panel, last_panel, CODE, NODE, HIDDEN, OUT_OF, BACK_START, BACK_TILE, BACK_PANEL, WORD, BASE,
+            OWN_WORD, OWN_BASE, BB, CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
     if X_GRAD and first_panel == 0:
+        tl.debug_barrier()
+        later = found + lead * 32 * BB
         for j in range(lead):
             row = j * 32 + kk
             first = tl.load(program + BACK_START + j)
             last = tl.load(program + UPPER + j)
-            s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, G, 1, WIDE))
+            s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, 2, 1, WIDE))
             if SUMS:
                 s += sums_at(sums, piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], True, stride, SUMS)
             if tl.sum(not_finite(s)) != 0:
                 last = tl.load(program + BACK_START + j + 1)
-                s = _by_edges_back(later, packed, program, BACK_TILE, BACK_PANEL, WORD, first, last, BB, WIDE)
+                s = _by_edges_back(later, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last, BB, WIDE)
             s += _given(out_grad, tl.load(program + OUT_OF + row), r, B, columns, WIDE)
             mask = (row < I)[None, :] & (r < B)[:, None]
             tl.store(x_grad + r[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
@@ -347,7 +331,7 @@ def panels_weights(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def panels_products_back(
-    program, table, rows, lead, slices, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
+    program, table, rows, lead, slices, near, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
     BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, KEEP_Z: tl.constexpr,
     X: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -357,7 +341,7 @@ def panels_products_back(
     sums = own_address(table, _SUMS, WIDE)
     block = first_block + tl.program_id(1)
     size = (rows * BB).to(tl.int64)
-    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE)
+    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE) + near * 1024
     column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
     first, last = share(tl.load(program + LOWER + block), tl.load(program + UPPER + block))
     later = deltas + lead * 32 * BB

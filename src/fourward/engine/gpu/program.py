@@ -17,8 +17,8 @@ from fourward.plan.tiles import SIDE, blocks_of, count_tiles, cut_tiles
 ALIGN = 16  #: numbers; every field starts at a multiple of this
 PANELS, LISTS = 1, 2  #: how a program is walked
 #: Of packed programs; another number whenever a field changes. An exported network may meet newer kernels.
-LAYOUT = 1
-STRETCH = 8  #: panels that are walked between two spreads of products over the card
+LAYOUT = 2
+STRETCH = 8  #: panels that a launch walks; more are walked in stretches, with products between them
 
 
 class Shape(NamedTuple):
@@ -36,6 +36,9 @@ class Shape(NamedTuple):
     lead: int  #: blocks of inputs
     tiles: int
     panels: int
+    span: int  #: panels that a launch walks: a power of two
+    holes: int  #: places for tiles ahead that have no edge
+    back_holes: int  #: the same for tiles behind
     levels: int
     # for each row: its activation, its node, whether dropout may take it, its bias (-1: none), its output (-1: none)
     code: int
@@ -44,19 +47,18 @@ class Shape(NamedTuple):
     bias_at: int
     out_of: int
     all_of: int
-    outputs_at: int  #: the rows of the outputs
-    nodes_at: int  #: the rows of all nodes
     # panels: the fields of plan.tiles.Tiles
     start: int
     mid: int  #: the first tile of each panel from its own stretch
     block: int
     tile_panel: int
-    last_of: int  #: the panel whose last tile this is, or -1
+    ahead: int  #: where each tile, and then each diagonal one, is among those that a walk takes; -1 if it doesn't
+    behind: int  #: the same for a walk from the last panel to the first
+    hole: int  #: where there is no tile among the first, then among the second
     word: int
     base: int
     own_word: int
     own_base: int
-    own_back: int
     back_start: int
     back_mid: int  #: the first tile out of each block that leads beyond its stretch
     back_tile: int
@@ -69,14 +71,22 @@ class Shape(NamedTuple):
     out_start: int
     out_target: int
     out_edge: int
+    outputs_at: int  #: the rows of the outputs
+    nodes_at: int  #: the rows of all nodes
 
 
 def kind_of(plan: Plan) -> int:
     """Panels where their tiles are well filled, or few; else lists."""
     if plan.num_levels == 0:
         return LISTS  # inputs alone
-    slots = (count_tiles(plan) + blocks_of(plan.dag.num_nodes - plan.dag.num_inputs)) * SIDE * SIDE
+    lead, panels = blocks_of(plan.dag.num_inputs), blocks_of(plan.dag.num_nodes - plan.dag.num_inputs)
+    slots = (count_tiles(plan) + (lead + 2 * panels) * span_of(panels)) * SIDE * SIDE
     return PANELS if slots <= min(max(1 << 22, 16 * plan.dag.num_edges), 1 << 30) else LISTS  # 32 bits number them
+
+
+def span_of(panels: int) -> int:
+    """Panels that a launch walks."""
+    return 1 << (min(panels, STRETCH) - 1).bit_length()
 
 
 def pack(plan: Plan, kind: int) -> tuple[Tensor, Shape]:
@@ -102,7 +112,7 @@ def pack(plan: Plan, kind: int) -> tuple[Tensor, Shape]:
 def _row_fields(plan: Plan, slot: IntArray, rows: int) -> dict[str, IntArray]:
     """What is known of each row; rows that no node has compute f(0) and go nowhere."""
     dag = plan.dag
-    fields = {name: np.zeros(rows, np.int64) for name in ("code", "node", "hidden")}
+    fields: dict[str, IntArray] = {name: np.zeros(rows, np.int64) for name in ("code", "node", "hidden")}
     fields |= {name: np.full(rows, -1) for name in ("bias_at", "out_of", "all_of")}
     fields["code"][slot] = plan.code
     fields["node"][slot] = fields["all_of"][slot] = plan.order
@@ -111,7 +121,7 @@ def _row_fields(plan: Plan, slot: IntArray, rows: int) -> dict[str, IntArray]:
     fields["hidden"][slot] = hidden
     fields["bias_at"][slot[dag.num_inputs :]] = plan.neuron
     fields["out_of"][slot[plan.outputs]] = np.arange(dag.num_outputs)
-    return fields | {"outputs_at": slot[plan.outputs], "nodes_at": slot[plan.position]}
+    return fields
 
 
 def _panel_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
@@ -124,17 +134,37 @@ def _panel_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
     block = np.repeat(np.arange(lead + panels), np.diff(tiles.back_start))
     beyond = (np.maximum(block - lead, 0) // STRETCH + 1) * STRETCH
     near = np.bincount(block[tiles.back_panel < beyond], minlength=lead + panels)
-    last_of = np.full(len(panel), -1)
-    last_of[tiles.start[2:] - 1] = np.arange(1, panels)
     rows = (lead + panels) * SIDE
-    sizes = {"rows": rows, "lead": lead, "tiles": len(tiles.block), "panels": panels}
+    places, counts = _places(tiles.block, panel, lead, panels)
+    sizes = {"rows": rows, "lead": lead, "tiles": len(panel), "panels": panels, **counts}
     ordered = {
-        "start": tiles.start, "mid": mid, "block": tiles.block, "tile_panel": panel, "last_of": last_of,
-        "word": tiles.word, "base": tiles.base, "own_word": tiles.own_word, "own_base": tiles.own_base,
-        "own_back": tiles.own_back, "back_start": tiles.back_start, "back_mid": tiles.back_start[:-1] + near,
-        "back_tile": tiles.back_tile, "back_panel": tiles.back_panel,
+        "start": tiles.start, "mid": mid, "block": tiles.block, "tile_panel": panel, "word": tiles.word,
+        "base": tiles.base, "own_word": tiles.own_word, "own_base": tiles.own_base, "back_start": tiles.back_start,
+        "back_mid": tiles.back_start[:-1] + near, "back_tile": tiles.back_tile, "back_panel": tiles.back_panel,
     }  # fmt: skip
-    return sizes, _row_fields(plan, tiles.slot, rows) | ordered
+    return sizes, _row_fields(plan, tiles.slot, rows) | ordered | places
+
+
+def _places(block: IntArray, panel: IntArray, lead: int, panels: int) -> tuple[dict[str, IntArray], dict[str, int]]:
+    """Where walks find tiles: `span` places for each block they walk over, for what it gives to panels of its stretch.
+
+    The first place is for the panel itself, the others for the panels after it (ahead), or before it (behind); places
+    of inputs are for the first panel, the second, and so on.
+    """
+    span, own = span_of(panels), np.arange(panels)
+    source = np.maximum(block - lead, 0)
+    near = panel // STRETCH == source // STRETCH
+    ahead = np.append(np.where(near, block * span + panel - source, -1), (lead + own) * span)
+    behind = np.append(np.where(near & (block >= lead), panel * span + panel - source, -1), own * span)
+    first, step = np.repeat(np.maximum(np.arange(lead + panels) - lead, 0), span), np.arange(span)
+    after, before = first + np.tile(step, lead + panels), np.repeat(own, span) - np.tile(step, panels)
+    wanted = (after < panels) & (after // STRETCH == first // STRETCH)
+    hole = np.setdiff1d(np.flatnonzero(wanted), ahead)
+    wanted = (before >= 0) & (before // STRETCH == np.repeat(own, span) // STRETCH)
+    back_hole = np.setdiff1d(np.flatnonzero(wanted), behind)
+    sizes = {"span": span, "holes": len(hole), "back_holes": len(back_hole)}
+    back_hole += (lead + panels) * span + len(block)  # places ahead, and all tiles as they are, lie before those behind
+    return {"ahead": ahead, "behind": behind, "hole": np.append(hole, back_hole)}, sizes
 
 
 def _list_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
@@ -144,4 +174,5 @@ def _list_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
         "level_start": plan.level_start, "edge_start": plan.edge_start, "source": plan.source, "target": plan.target,
         "out_start": out_start, "out_target": plan.target[edge], "out_edge": edge,
     }  # fmt: skip
-    return {"rows": nodes, "levels": plan.num_levels}, _row_fields(plan, np.arange(nodes), nodes) | ordered
+    at = {"outputs_at": plan.outputs, "nodes_at": plan.position}
+    return {"rows": nodes, "levels": plan.num_levels}, _row_fields(plan, np.arange(nodes), nodes) | ordered | at

@@ -9,7 +9,7 @@ from fourward.engine.gpu.formulas import draw_node, kept_scale
 
 #: Parameters that Triton must not compile in, whatever their values.
 RUNTIME = ["B", "I", "columns", "rows", "lead", "tiles", "panels", "packers", "slices", "threshold", "p_bits"]
-RUNTIME += ["first_panel", "last_panel", "first_block", "counts", "LOWER", "UPPER"]
+RUNTIME += ["first_panel", "last_panel", "first_block", "again", "counts", "holes", "near", "LOWER", "UPPER"]
 
 
 @triton.jit
@@ -91,13 +91,63 @@ def not_finite(z):
 
 
 @triton.jit
-def tile_rows(packed, tile, first, COUNT: tl.constexpr):
-    """Rows of a tile, each (1, 32) over lanes."""
-    rows = ()
-    at = packed + tile * 1024 + first * 32 + tl.arange(0, 32)[None, :]
-    for t in tl.static_range(COUNT):
-        rows = rows + (tl.load(at + t * 32),)  # type: ignore[assignment] # noqa: RUF005
-    return rows
+def edge_weights(weight, word, base, k, WIDE: tl.constexpr):
+    """The weights of edges k of these targets, 0 where there is none; and where there is one."""
+    word = word.to(tl.uint32, bitcast=True)
+    k = k.to(tl.uint32)
+    has = ((word >> k) & 1) != 0
+    edge = base + _popcount(word & ((k * 0 + 1 << k) - 1))
+    return tl.load(weight + edge, mask=has, other=0.0).to(WIDE), has
+
+
+@triton.jit
+def _columns(w, COUNT: tl.constexpr):
+    """The columns of (32, COUNT), each (1, 32), in their order; COUNT is a power of two."""
+    found = (w,)
+    for level in tl.static_range(10):
+        if COUNT >> level > 1:
+            even = ()
+            odd = ()
+            for i in tl.static_range(1 << level):
+                one, other = tl.split(tl.reshape(found[i], (32, COUNT >> (level + 1), 2)))
+                even = even + (one,)  # type: ignore[assignment] # noqa: RUF005
+                odd = odd + (other,)  # type: ignore[assignment] # noqa: RUF005
+            found = even + odd  # type: ignore[assignment]
+    columns = ()
+    for i in tl.static_range(COUNT):
+        columns = columns + (tl.reshape(found[i], (1, 32)),)  # type: ignore[assignment] # noqa: RUF005
+    return columns
+
+
+@triton.jit
+def walk_rows(walk, place, there, first, COUNT: tl.constexpr, SPAN: tl.constexpr):
+    """COUNT rows of each of SPAN tiles from a place on, each (1, 32) over lanes; 0 where there is none.
+
+    Four rows lie side by side for each lane, so that a lane loads them at once. Loaded in a loop with stages, they come
+    by way of shared memory, from which each warp takes all.
+    """
+    at = (place + tl.arange(0, SPAN)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]
+    w = tl.load(walk + at, mask=there[:, None], other=0.0)
+    w = tl.permute(tl.reshape(w, (SPAN, COUNT // 4, 32, 4)), (2, 0, 1, 3))
+    return _columns(tl.reshape(w, (32, SPAN * COUNT)), SPAN * COUNT)
+
+
+@triton.jit
+def spread(a, sums, rows, i: tl.constexpr, COUNT: tl.constexpr, SPAN: tl.constexpr):
+    """Add what row i of COUNT gives to SPAN sums."""
+    found = ()
+    for k in tl.static_range(SPAN):
+        found = found + (tl.fma(a, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
+    return found
+
+
+@triton.jit
+def moved_on(sums, SPAN: tl.constexpr):
+    """All but the first sum, then 0."""
+    found = ()
+    for k in tl.static_range(1, SPAN):
+        found = found + (sums[k],)  # type: ignore[assignment] # noqa: RUF005
+    return found + (tl.zeros_like(sums[0]),)  # noqa: RUF005
 
 
 @triton.jit
@@ -107,8 +157,8 @@ def column_of(z, t, BB: tl.constexpr):
 
 
 @triton.jit
-def scales_of(program, key, row, r, NODE, HIDDEN, threshold, p_bits, WIDE: tl.constexpr):
+def scales_of(program, draw, row, r, NODE, HIDDEN, threshold, p_bits, WIDE: tl.constexpr):
     """(BB, 32) what dropout multiplies the neurons at these rows with."""
-    node = draw_node(key, tl.load(program + NODE + row))
+    node = draw_node(draw, tl.load(program + NODE + row))
     hidden = tl.load(program + HIDDEN + row)
     return kept_scale(node[None, :], r[:, None], threshold, p_bits, hidden[None, :], WIDE)

@@ -11,7 +11,7 @@ from fourward.plan.tiles import SIDE
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
-WHOLE = 11  #: panels that one launch walks; more are walked in stretches
+STEPS = 16  #: of a sweep, written out
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
 SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
 PROGRAMS = 264  #: that keep a card busy with gradients of weights
@@ -23,7 +23,7 @@ class Way(NamedTuple):
 
     name: str  #: "panels", "stretches", "lists" or "levels"
     width: int  #: BB, samples in a slice
-    group: int  #: G, tiles at a time; or D, edges at a time
+    group: int  #: steps that are written out; or D, edges at a time
     warps: int
     span: int = 0  #: T, neurons at a time, where lists are walked
 
@@ -32,7 +32,7 @@ class Way(NamedTuple):
 def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
     """The way for a batch."""
     if kind == PANELS:
-        return Way("panels" if panel_count <= WHOLE else "stretches", WIDTH[PANELS], 1 if panel_count <= 4 else 2, 4)
+        return Way("panels" if panel_count <= STRETCH else "stretches", WIDTH[PANELS], STEPS, 4)
     degree = edges / max(rows, 1)
     walk = (levels_ + rows / 8) * (0.6 + 0.1 * degree)  # microseconds, from measurements on an H200
     spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
@@ -54,11 +54,6 @@ class Spread(NamedTuple):
     group: int  #: tiles at a time
     stages: int  #: groups of tiles under way
     warps: int
-
-
-def step_of(how: Way, s: Shape) -> int:
-    """Panels that a launch walks."""
-    return s.panels if how.name == "panels" else STRETCH
 
 
 def spread_of(slices: int) -> Spread:
@@ -86,10 +81,10 @@ def shares_of(s: Shape, batch: int) -> int:
 
 
 def steps(codes: int) -> int:
-    """How many steps of a sweep are written out: all if they are short, else so few that they compile in seconds."""
+    """How many steps of a sweep may be written out: fewer if they are long, so that they compile in seconds."""
     if codes & ~CHEAP == 0 and codes.bit_count() <= 2:
-        return 32
-    return 4 if codes.bit_count() == 1 else 2 if codes.bit_count() <= 4 else 1
+        return STEPS
+    return 8 if codes.bit_count() == 1 else 4
 
 
 def describe(shape: Shape) -> str:
