@@ -324,12 +324,13 @@ def panels_forward(
         at = row[None, :] * BB + bb[:, None]
         end = (lead + last_panel) * 32
         found = ()
+        exits = ()
         for k in tl.static_range(SPAN):
             own = piece * size + at + 32 * k * BB
             before = _before(bias, sums, program, BIAS_AT, row + 32 * k, own, end, stride, BIASED, SUMS, WIDE)
             found = found + (before,)  # type: ignore[assignment] # noqa: RUF005
-        column = tl.load(program + OUT_OF + row)
-        column_then = tl.load(program + OUT_OF + row + 32, mask=row + 32 < rows, other=-1)
+            column = tl.load(program + OUT_OF + row + 32 * k, mask=row + 32 * k < end, other=-1)
+            exits = exits + (column,)  # type: ignore[assignment] # noqa: RUF005
         code = _codes(program, CODE, row, rows, BB, CODES)
         code_then = _codes(program, CODE, row + 32, rows, BB, CODES)
         scale = _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
@@ -356,16 +357,15 @@ def panels_forward(
             if t == 32 - STEPS:
                 z = found[0]
                 row = (lead + panel) * 32 + kk
-                at = row[None, :] * BB + bb[:, None]
+                at = tl.max_contiguous(row[None, :] * BB + bb[:, None], (1, 1))
                 a = _activation(z, code, scale, CODES, DROP, X, WIDE)
-                _leave(a, out, column, r, B, columns)
+                _leave(a, out, exits[0], r, B, columns)
                 tl.store(values + at, a)
                 if KEEP_Z:
                     tl.store(z_values + at, z)
                 odd |= not_finite(z)
                 found = moved_on(found, SPAN)
-                column = column_then
-                column_then = tl.load(program + OUT_OF + row + 64, mask=row + 64 < rows, other=-1)
+                exits = moved_on(exits, SPAN)
                 code = code_then
                 code_then = _codes(program, CODE, row + 64, rows, BB, CODES)
                 scale = _scales(program, draw, row + 32, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
