@@ -359,7 +359,7 @@ def panels_forward(
                 row = (lead + panel) * 32 + kk
                 at = tl.max_contiguous(row[None, :] * BB + bb[:, None], (1, 1))
                 a = _activation(z, code, scale, CODES, DROP, X, WIDE)
-                _leave(a, out, exits[0], r, B, columns)
+                _leave(a, out, exits[0], r, B, columns)  # type: ignore[misc]
                 tl.store(values + at, a)
                 if KEEP_Z:
                     tl.store(z_values + at, z)
