@@ -30,7 +30,7 @@ def force(name, monkeypatch):
     monkeypatch.setattr(ways, "way_of", lambda *_: way)
     if "stretches" in name:
         for module in (program, ways):
-            monkeypatch.setattr(module, "STRETCH", 1)
+            monkeypatch.setattr(module, "STRETCH", 1 if name == "stretches" else 2)
     if name == "stretches of many slices":
         monkeypatch.setattr(ways, "spread_of", lambda *_: ways.Spread(2, 1, 4, 2, 4))
     launch.forget()

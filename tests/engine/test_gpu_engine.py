@@ -145,16 +145,12 @@ def test_tiles_hold_every_edge_once(nodes, p, seed):
     tiles = cut_tiles(plan)
     assert len(tiles.block) == count_tiles(plan) == tiles.start[-1]
     lead = -(-dag.num_inputs // SIDE)
-    panel = np.repeat(np.arange(len(tiles.start) - 1), np.diff(tiles.start))
+    every = np.arange(len(tiles.start) - 1)
+    panel = np.repeat(every, np.diff(tiles.start))
     found = np.full(dag.num_edges, -1)
     for words, bases, blocks, panels in (
         (tiles.word, tiles.base, tiles.block, panel),
-        (
-            tiles.own_word,
-            tiles.own_base,
-            lead + np.arange(panel.max(initial=-1) + 1),
-            np.arange(panel.max(initial=-1) + 1),
-        ),
+        (tiles.own_word, tiles.own_base, lead + every, every),
     ):
         for tile, (block, v) in enumerate(zip(blocks, panels, strict=True)):
             for t in range(SIDE):
@@ -166,6 +162,7 @@ def test_tiles_hold_every_edge_once(nodes, p, seed):
                         assert tiles.slot[plan.source[edge]] == block * SIDE + k
                         assert tiles.slot[plan.target[edge]] == (lead + v) * SIDE + t
                         edge += 1
+    assert (found >= 0).all()
     assert np.array_equal(tiles.back_panel, panel[tiles.back_tile])
     assert (np.diff(tiles.block[tiles.back_tile]) >= 0).all()
 

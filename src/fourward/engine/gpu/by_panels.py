@@ -59,7 +59,7 @@ class Backward:
         given = out_grad, key, weight, x_grad, kept, deltas, sums, *grads, program
 
         def others(table: Tensor) -> None:
-            apart = *blanks(given[:3]), *given[3:]
+            apart = (*blanks(given[:3]), *given[3:]) if self.others else given
             for i, launch in enumerate(self.others):
                 launch(*(apart if i % 2 else apart[9:]), table)
             self.weights(kept, deltas, *grads, program, table)
@@ -83,7 +83,7 @@ def _sums(case: Case) -> int:
 
 def _steps(case: Case, most: int) -> int:
     """Steps of a sweep that are written out; half as many of wide numbers, whose rows take twice the room."""
-    return min(case.how.group, most, 8 if case.wide == torch.float64 else 16)
+    return min(case.how.group, most, ways.STEPS // (case.wide.itemsize // 4))
 
 
 def _forward(case: Case) -> list[Launch]:
@@ -91,7 +91,7 @@ def _forward(case: Case) -> list[Launch]:
     spread, holds = ways.spread_of(slices), 8 // how.warps * processors(case.device)
     packers, tickets = ways.packers_of(s.tiles + s.panels, slices, holds)
     holes = s.holes + (s.back_holes if case.more else 0)
-    keep_z, several, near, made = bool(s.z) and case.more, s.panels > s.span, (s.lead + s.panels) * s.span, []
+    keep_z, several, made = bool(s.z) and case.more, s.panels > s.span, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
     fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of, s.start, s.block
     fields += s.ahead, s.behind, s.hole, s.word, s.base, s.own_word, s.own_base
@@ -101,7 +101,7 @@ def _forward(case: Case) -> list[Launch]:
         last = min(first + s.span, s.panels)
         if first > 0:
             grid = -(-slices // spread.slices), last - first, spread.shares
-            apart = s.rows, s.lead, slices, near, first, s.start, s.mid, s.block
+            apart = s.rows, s.lead, slices, s.near, first, s.start, s.mid, s.block
             fixed = how.width, spread.slices, spread.group, spread.stages, keep_z, TYPES[case.dtype], wide
             made.append(Launch(panels_products, grid, apart, fixed, spread.warps))
             packers, tickets = 0, False
@@ -114,7 +114,7 @@ def _forward(case: Case) -> list[Launch]:
 def _backward(case: Case) -> list[Launch]:
     s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
     spread, shares = ways.spread_of(slices), ways.shares_of(s, case.batch)
-    several, near, top, made = s.panels > s.span, (s.lead + s.panels) * s.span, (s.panels - 1) // s.span * s.span, []
+    several, top, made = s.panels > s.span, (s.panels - 1) // s.span * s.span, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels, slices, *case.draw
     fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.back_start
     fields += s.back_mid if several else s.back_start + 1, s.back_tile, s.back_panel, s.word, s.base, s.own_word
@@ -125,7 +125,7 @@ def _backward(case: Case) -> list[Launch]:
         if first < top:
             low, high = s.lead + first if first > 0 else 0, s.lead + last
             grid = -(-slices // spread.slices), high - low, spread.shares
-            apart = s.rows, s.lead, slices, near, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
+            apart = s.rows, s.lead, slices, s.near, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
             fixed = how.width, spread.slices, spread.group, spread.stages, bool(s.z), TYPES[case.dtype], wide
             made.append(Launch(panels_products_back, grid, apart, fixed, spread.warps))
         numbers = *sizes, first, last, s.tiles + s.panels if shares > 1 else 0, *fields

@@ -32,8 +32,7 @@ def check_layout(program: Tensor, shape: list[int]) -> None:
 def kept_size(shape: Shape, batch: int, dtype: torch.dtype, again: bool = True) -> int:
     """Numbers that a forward pass keeps: activations, z if it is needed again, and weights in tiles."""
     width = ways.WIDTH[shape.kind]
-    tiles = (shape.lead + shape.panels) * shape.span
-    tiles += shape.tiles if again or shape.panels > shape.span else 0
+    tiles = shape.near + (shape.tiles if again or shape.panels > shape.span else 0)
     packed = (tiles + shape.panels * shape.span * again) * 1024 if shape.kind == PANELS else 0
     activations = -(-batch // width) * width * shape.rows
     return activations * (1 + shape.z * again) + packed * (wide_of(dtype).itemsize // dtype.itemsize)

@@ -39,6 +39,7 @@ from fourward.engine.gpu.tiles import (
     spread,
     sums_at,
     tile_edges,
+    tiles_at,
     walk_rows,
 )
 
@@ -74,30 +75,16 @@ def _pack(
 
 
 @triton.jit
-def _ahead(packed, first, last, G: tl.constexpr):
-    """Up to G tiles into a panel, (G, source, target)."""
-    tile = first + tl.arange(0, G)
-    place = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
-    return tl.load(
-        packed + tile[:, None, None] * 1024 + place[None, :, :], mask=(tile < last)[:, None, None], other=0.0
-    )
-
-
-@triton.jit
-def _times(w, known, acc, WIDE: tl.constexpr):
-    """Add products of tiles into a panel."""
-    return tl.dot(tl.permute(w, (0, 2, 1)), known, acc, input_precision="ieee", out_dtype=WIDE)
-
-
-@triton.jit
 def _products(values, packed, program, column, BLOCK, first, last, BB: tl.constexpr, G: tl.constexpr,
               STAGES: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """(G, 32, columns) sums of products over the tiles first:last into a panel; still to be added over G."""
+    """(BB, 32) the sums of products over the tiles first:last into a panel, G at a time."""
     acc = tl.zeros((G, 32, column.shape[0]), WIDE)
     for j in tl.range(first, last, G, num_stages=STAGES):
         known = known_at(values, rows_of(program, BLOCK, j, last, G), column, BB, WIDE)
-        acc = _times(_ahead(packed, j, last, G), known, acc, WIDE)
-    return acc
+        tile = j + tl.arange(0, G)
+        w = tl.permute(tiles_at(packed, tile, tile < last), (0, 2, 1))
+        acc = tl.dot(w, known, acc, input_precision="ieee", out_dtype=WIDE)
+    return added(acc)
 
 
 @triton.jit
@@ -397,7 +384,7 @@ def panels_products(
     packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE) + near * 1024
     column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
     first, last = share(tl.load(program + LOWER + panel), tl.load(program + UPPER + panel))
-    z = added(_products(kept, packed, program, column, BLOCK, first, last, BB, G, STAGES, WIDE))
+    z = _products(kept, packed, program, column, BLOCK, first, last, BB, G, STAGES, WIDE)
     row = (lead + panel) * 32 + tl.arange(0, 32)
     own = sums + tl.program_id(2) * slices * size
     tl.store(own + row[None, :] * BB + column[:, None], z, mask=there[:, None])

@@ -23,6 +23,7 @@ from fourward.engine.gpu.tiles import (
     spread,
     sums_at,
     tile_edges,
+    tiles_at,
     walk_rows,
 )
 
@@ -31,35 +32,16 @@ _OUT_GRAD, _KEY, _WEIGHT, _X_GRAD, _KEPT, _DELTAS, _SUMS, _WEIGHT_GRAD, _BIAS_GR
 
 
 @triton.jit
-def _tiles_out(program, BACK_TILE, first, last, G: tl.constexpr):
-    """(G,) up to G tiles out of a block; -1 where there is none."""
-    out = first + tl.arange(0, G)
-    return tl.load(program + BACK_TILE + out, mask=out < last, other=-1)
-
-
-@triton.jit
-def _behind(packed, tile):
-    """(G, source, target) these tiles."""
-    place = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
-    at = packed + tile[:, None, None] * 1024 + place[None, :, :]
-    return tl.load(at, mask=(tile >= 0)[:, None, None], other=0.0)
-
-
-@triton.jit
-def _times_back(w, known, acc, WIDE: tl.constexpr):
-    """Add products of tiles out of a block."""
-    return tl.dot(w, known, acc, input_precision="ieee", out_dtype=WIDE)
-
-
-@triton.jit
 def _products_back(found, packed, program, column, BACK_TILE, BACK_PANEL, first, last,
                    BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """(G, 32, columns) the same over the tiles out of a block; `found` starts at the rows of the first panel."""
+    """(BB, 32) the same over the tiles out of a block; `found` starts at the rows of the first panel."""
     acc = tl.zeros((G, 32, column.shape[0]), WIDE)
     for j in tl.range(first, last, G, num_stages=STAGES):
         known = known_at(found, rows_of(program, BACK_PANEL, j, last, G), column, BB, WIDE)
-        acc = _times_back(_behind(packed, _tiles_out(program, BACK_TILE, j, last, G)), known, acc, WIDE)
-    return acc
+        out = j + tl.arange(0, G)
+        tile = tl.load(program + BACK_TILE + out, mask=out < last, other=0)
+        acc = tl.dot(tiles_at(packed, tile, out < last), known, acc, input_precision="ieee", out_dtype=WIDE)
+    return added(acc)
 
 
 @triton.jit
@@ -220,8 +202,7 @@ def panels_backward(
         if t == 0:
             s = gained[0]
             tl.store(found + at, s * steep)
-            odd |= not_finite(s)
-            odd |= not_finite(s * steep)
+            odd |= not_finite(s * steep)  # nor is it where s isn't
             gained = moved_on(gained, SPAN)
     if tl.sum(odd) != 0:
         tl.debug_barrier()
@@ -237,7 +218,7 @@ def panels_backward(
             row = j * 32 + kk
             first = tl.load(program + BACK_START + j)
             last = tl.load(program + UPPER + j)
-            s = added(_products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, 2, 1, WIDE))
+            s = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, 2, 1, WIDE)
             if SUMS:
                 s += sums_at(sums, piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], True, stride, SUMS)
             if tl.sum(not_finite(s)) != 0:
@@ -345,7 +326,7 @@ def panels_products_back(
     column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
     first, last = share(tl.load(program + LOWER + block), tl.load(program + UPPER + block))
     later = deltas + lead * 32 * BB
-    s = added(_products_back(later, packed, program, column, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE))
+    s = _products_back(later, packed, program, column, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE)
     row = block * 32 + tl.arange(0, 32)
     own = sums + tl.program_id(2) * slices * size
     tl.store(own + row[None, :] * BB + column[:, None], s, mask=there[:, None])

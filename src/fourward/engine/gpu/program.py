@@ -74,14 +74,20 @@ class Shape(NamedTuple):
     outputs_at: int  #: the rows of the outputs
     nodes_at: int  #: the rows of all nodes
 
+    @property
+    def near(self) -> int:
+        """Places for tiles ahead."""
+        return (self.lead + self.panels) * self.span
+
 
 def kind_of(plan: Plan) -> int:
-    """Panels where their tiles are well filled, or few; else lists."""
+    """Panels where their tiles are well filled, or few; else lists. 32 bits number what walks take."""
     if plan.num_levels == 0:
         return LISTS  # inputs alone
     lead, panels = blocks_of(plan.dag.num_inputs), blocks_of(plan.dag.num_nodes - plan.dag.num_inputs)
-    slots = (count_tiles(plan) + (lead + 2 * panels) * span_of(panels)) * SIDE * SIDE
-    return PANELS if slots <= min(max(1 << 22, 16 * plan.dag.num_edges), 1 << 30) else LISTS  # 32 bits number them
+    tiles = count_tiles(plan) + panels
+    few = tiles * SIDE * SIDE <= max(1 << 22, 16 * plan.dag.num_edges)
+    return PANELS if few and (tiles + (lead + 2 * panels) * STRETCH) * SIDE * SIDE <= 1 << 30 else LISTS
 
 
 def span_of(panels: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-PLACES = 8  #: addresses that a table has
+PLACES = 8  #: addresses that `point` writes
 
 
 @triton.jit

@@ -120,12 +120,21 @@ def _columns(w, COUNT: tl.constexpr):
 
 
 @triton.jit
+def tiles_at(packed, tile, there):
+    """(G, source, target) these tiles, as they are; 0 where there is none."""
+    place = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    at = packed + tile[:, None, None] * 1024 + place[None, :, :]
+    return tl.load(at, mask=there[:, None, None], other=0.0)
+
+
+@triton.jit
 def walk_rows(walk, place, there, first, COUNT: tl.constexpr, SPAN: tl.constexpr):
     """COUNT rows of each of SPAN tiles from a place on, each (1, 32) over lanes; 0 where there is none.
 
     Four rows lie side by side for each lane, so that a lane loads them at once. Loaded in a loop with stages, they come
     by way of shared memory, from which each warp takes all.
     """
+    tl.static_assert(COUNT % 4 == 0)
     at = (place + tl.arange(0, SPAN)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]
     w = tl.load(walk + at, mask=there[:, None], other=0.0)
     w = tl.permute(tl.reshape(w, (SPAN, COUNT // 4, 32, 4)), (2, 0, 1, 3))
