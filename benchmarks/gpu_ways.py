@@ -2,7 +2,7 @@
 
 Every way of a kind over the same networks in turns, forward and with the backward pass, each under a CUDA graph, so
 that the card's time is seen and not the host's; and cuBLAS's linear solve under one, too. Prints microseconds, and
-stores them beside the other results.
+stores them beside the other results, a file for each kind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 5
 BATCHES = {"panels": (32, 512, 8192), "lists": (32, 512)}
 #: (name, samples in a slice, steps or edges at a time, warps, neurons at a time), by kind of program.
 WAYS = {
-    "panels": [("panels", 8, steps, warps, 0) for steps, warps in ((16, 4), (8, 4), (16, 2), (16, 8))],
+    "panels": [("panels", 8, steps, warps, 0) for steps, warps in ((16, 4), (8, 4), (16, 2))],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
@@ -72,6 +72,7 @@ def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) 
 def main() -> int:
     """Time all ways, print and store."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kinds", nargs="+", choices=WAYS, default=list(WAYS), help="of programs")
     parser.add_argument("--batches", type=int, nargs="+", help="instead of 32, 512 and, for panels, 8192")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -80,9 +81,11 @@ def main() -> int:
         print("No CUDA card is here, and the ways of the gpu engine are for cards.", file=sys.stderr)
         return 2
     settings = Settings("cuda", ROUNDS, 2.0)
-    rows = []
+    found: dict[str, list[Any]] = {kind: [] for kind in options.kinds}
     for graph, (kind, make) in GRAPHS.items():
-        dag = make()
+        if kind not in found:
+            continue
+        dag, rows = make(), found[kind]
         for batch in options.batches or BATCHES[kind]:
             for back in (False, True):
                 makers = {str(way): partial(prepared, dag, kind, way, batch, back) for way in WAYS[kind]}
@@ -93,7 +96,7 @@ def main() -> int:
                 rows.append({"graph": graph, "batch": batch, "backward": back, "seconds": outcome.times})
                 times = ", ".join(f"{way} {1e6 * seconds:.1f}" for way, seconds in outcome.times.items())
                 print(f"{graph}, B={batch}{', with backward' if back else ''}: {times}", flush=True)
-                store("gpu-ways", {"facts": card_facts(settings, options.commit), "rows": rows}, options.out)
+                store(f"gpu-ways-{kind}", {"facts": card_facts(settings, options.commit), "rows": rows}, options.out)
     return 0
 
 

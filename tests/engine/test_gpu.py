@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.cases import case
-from fourward import Dag, FourWard, generate
+from fourward import Dag, generate
 from fourward.engine.gpu import launch, program
 from fourward.engine.gpu.call import Launch
 from fourward.plan.activations import ACTIVATIONS
@@ -144,7 +144,7 @@ def test_every_weight_that_a_walk_reads_is_laid_out(nodes, again, monkeypatch):
     shape, stretch = net.runner.shape, program.STRETCH
     fenced = Fenced(monkeypatch)
     out, kept = launch.forward(x, net.weight, net.bias, net.runner.program, shape, None, 0.0, False, again)
-    assert_near(out, FourWard(dag, seed=0, engine="reference")(x.cpu()))
+    assert_near(out, make(dag, seed=0, engine="torch")(x))
     assert all((behind == 77).all() for behind in fenced.behind)
     ends = [min(panel - panel % stretch + stretch, shape.panels) for panel in range(shape.panels)]
     unread = shape.near - shape.lead * ends[0] - sum(end - panel for panel, end in enumerate(ends))
