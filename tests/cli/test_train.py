@@ -66,6 +66,17 @@ def test_a_run_is_trained_on_by_its_folder(folder, capsys):
     assert "--activation was given, but a is a network that has its own" in capsys.readouterr().err
 
 
+def test_a_network_whose_neurons_are_dead_is_told_of(folder, capsys):
+    net = fw.FourWard(fw.generate.erdos_renyi(30, 0.2, seed=0), seed=0)
+    net.bias.data.fill_(-100.0)
+    fw.save(net, "dead.safetensors")
+    words = ("--device", "cpu", "--data", "t.csv", "--target", "way", "--epochs", 1)
+    assert run("train", "dead.safetensors", *words, "--out", "a") == 0
+    assert "The network says the same of every row" in capsys.readouterr().err
+    assert train("--epochs", 1, "--out", "b") == 0
+    assert "every row" not in capsys.readouterr().err
+
+
 def test_a_folder_with_the_name_of_a_nervous_system_is_not_taken_for_it(folder, capsys):
     (folder / "c-elegans").mkdir()
     assert run("info", "c-elegans", "--json") == 0

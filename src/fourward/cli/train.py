@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -179,6 +180,11 @@ def _tell(result: Result, as_json: bool) -> None:
     except MissingExtraError as error:
         pictures = f"no pictures: {error}"
     history, model, rows = result.history, result.model, result.rows
+    if result.blind:
+        note = (
+            "The network says the same of every row: neurons below 0 for all rows give 0 with relu, and learn no more."
+        )
+        print(f"{note} Try --activation tanh, or another --seed.", file=sys.stderr)
     epochs = len(history.train_loss)
     if as_json:
         best = history.best_epoch + 1

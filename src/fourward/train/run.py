@@ -62,6 +62,13 @@ class Result:
     model: Model  #: the best one
     shown: Tensor  #: (S, inputs) what some rows, if possible such that it was tested on, bring to its network's inputs
 
+    @property
+    def blind(self) -> bool:
+        """Whether the network's outputs are the same for all that is shown to it, though that isn't."""
+        with torch.no_grad():
+            out = self.model.net(self.shown)
+        return bool((out == out[:1]).all()) and not bool((self.shown == self.shown[:1]).all())
+
 
 class Interrupted(FourwardError):  # noqa: N818 - nothing is wrong
     """Someone pressed Ctrl-C, or a cluster wants its machine back, and all is saved."""
