@@ -181,10 +181,8 @@ def _tell(result: Result, as_json: bool) -> None:
         pictures = f"no pictures: {error}"
     history, model, rows = result.history, result.model, result.rows
     if result.blind:
-        note = (
-            "The network says the same of every row: neurons below 0 for all rows give 0 with relu, and learn no more."
-        )
-        print(f"{note} Try --activation tanh, or another --seed.", file=sys.stderr)
+        why = "neurons whose sums are negative for all rows give 0 with relu, and learn no more"
+        print(f"The network says the same of every row: {why}. Try tanh, or another seed.", file=sys.stderr)
     epochs = len(history.train_loss)
     if as_json:
         best = history.best_epoch + 1
