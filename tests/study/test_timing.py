@@ -2,8 +2,10 @@
 
 import gc
 import signal
+import sys
 import threading
 import time
+import weakref
 from contextlib import suppress
 from itertools import pairwise
 
@@ -164,6 +166,33 @@ def test_an_alarm_that_rings_at_once_leaves_nothing_behind():
             pass
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
         assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_an_alarm_that_rings_where_nobody_can_hear_it_rings_again(monkeypatch):
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+
+    def let_go():
+        thing = HostClock()
+        weakref.finalize(thing, time.sleep, 0.2)  # the alarm rings in here, which can't raise
+        del thing
+        time.sleep(60)
+
+    with pytest.raises(CutOff), within(0.1):
+        let_go()
+    assert heard == []
+    assert sys.unraisablehook == heard.append
+
+
+def test_what_else_a_callback_raises_is_still_reported(monkeypatch):
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    with within(60):
+        thing = HostClock()
+        one = weakref.ref(thing, lambda _: 1 / 0)
+        del thing
+    assert one() is None
+    assert [type(each.exc_value) for each in heard] == [ZeroDivisionError]
 
 
 def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():

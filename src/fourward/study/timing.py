@@ -6,6 +6,7 @@ import gc
 import math
 import signal
 import statistics
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -27,6 +28,8 @@ TURNS = 5
 #: the cache, as it would in a loop of its own, and not what the one before it left.
 SHORT = 0.05
 UNSEEN = 2
+#: Seconds after which an alarm that nobody heard rings again.
+AGAIN = 0.001
 
 
 class CutOff(Exception):  # noqa: N818 - not an error, an outcome
@@ -228,7 +231,14 @@ def within(seconds: float) -> Iterator[None]:
         if armed:
             raise CutOff
 
-    before = signal.signal(signal.SIGALRM, ring)
+    def lost(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, CutOff):
+            hook(unraisable)
+        elif armed:  # it rang in a callback that can't raise (of a weak reference, say): again, after that
+            signal.setitimer(signal.ITIMER_REAL, AGAIN, 1.0)
+
+    before, hook = signal.signal(signal.SIGALRM, ring), sys.unraisablehook
+    sys.unraisablehook = lost
     try:  # from here on: with microseconds left it rings while it is set
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)  # rings again where something swallowed the first
         yield
@@ -236,6 +246,7 @@ def within(seconds: float) -> Iterator[None]:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
 
 
 @contextmanager
