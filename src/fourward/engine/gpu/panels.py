@@ -33,6 +33,7 @@ from fourward.engine.gpu.tiles import (
     moved_on,
     not_finite,
     packed_after,
+    parts,
     rows_of,
     scales_of,
     share,
@@ -135,23 +136,20 @@ def _take(v, sums, rows, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.
 
 
 @triton.jit
-def _before(bias, sums, program, BIAS_AT, row, at, end, stride, BIASED: tl.constexpr, SUMS: tl.constexpr,
-            WIDE: tl.constexpr):  # fmt: skip
-    """(BB, 32) what these rows have before they are walked over: biases, and sums from others; 0 from the end on."""
-    z = tl.zeros_like(at).to(WIDE)
+def _biases(bias, program, BIAS_AT, row, end, BIASED: tl.constexpr, WIDE: tl.constexpr):
+    """The biases of these rows, in their shape; 0 from the end on."""
+    z = tl.zeros_like(row).to(WIDE)
     if BIASED:
-        bias_at = tl.load(program + BIAS_AT + row, mask=row < end, other=-1)
-        z += tl.load(bias + bias_at, mask=bias_at >= 0, other=0.0).to(WIDE)[None, :]
-    if SUMS:
-        z += sums_at(sums, at, (row < end)[None, :], stride, SUMS)
+        at = tl.load(program + BIAS_AT + row, mask=row < end, other=-1)
+        z = tl.load(bias + at, mask=at >= 0, other=0.0).to(WIDE)
     return z
 
 
 @triton.jit
 def _leave(a, out, column, r, B, columns):
     """Copy (BB, 32) to those columns of out (B, columns) that aren't negative."""
-    mask = (r < B)[:, None] & (column >= 0)[None, :]
-    tl.store(out + r[:, None].to(tl.int64) * columns + column[None, :], a, mask=mask)
+    mask = (r < B)[:, None] & (column >= 0)
+    tl.store(out + r[:, None].to(tl.int64) * columns + column, a, mask=mask)
 
 
 @triton.jit
@@ -170,7 +168,7 @@ def _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB: tl.const
         column = tl.load(program + OUT_OF + row)
         v = _inputs(x, r, j, B, I, WIDE)
         tl.store(values + row[None, :] * BB + tl.arange(0, BB)[:, None], v)
-        _leave(v, out, column, r, B, columns)
+        _leave(v, out, column[None, :], r, B, columns)
 
 
 @triton.jit
@@ -229,7 +227,7 @@ def _slow_forward(
         last = tl.load(program + START + panel + 1)
         z = _by_edges(values, weight, program, BLOCK, WORD, BASE, first, last, BB, WIDE)
         at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-        z += _before(bias, bias, program, BIAS_AT, row, at, rows, 0, BIASED, 0, WIDE)
+        z += _biases(bias, program, BIAS_AT, row, rows, BIASED, WIDE)[None, :]
         code = _codes(program, CODE, row, rows, BB, CODES)
         scale = _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
         word = tl.load(program + OWN_WORD + panel * 32 + kk)
@@ -240,7 +238,7 @@ def _slow_forward(
             w, has = edge_weights(weight, word, base, kk * 0 + t, WIDE)
             z += tl.where(has[None, :], a * w[None, :], 0.0)
         a = _activation(z, code, scale, CODES, DROP, X, WIDE)
-        _leave(a, out, tl.load(program + OUT_OF + row), r, B, columns)
+        _leave(a, out, tl.load(program + OUT_OF + row)[None, :], r, B, columns)
         tl.store(values + at, a)
         if KEEP_Z:
             tl.store(z_values + at, z)
@@ -308,16 +306,13 @@ def panels_forward(
         kk = tl.arange(0, 32)
         bb = tl.arange(0, BB)
         row = (lead + first_panel) * 32 + kk
-        at = row[None, :] * BB + bb[:, None]
         end = (lead + last_panel) * 32
-        found = ()
-        exits = ()
-        for k in tl.static_range(SPAN):
-            own = piece * size + at + 32 * k * BB
-            before = _before(bias, sums, program, BIAS_AT, row + 32 * k, own, end, stride, BIASED, SUMS, WIDE)
-            found = found + (before,)  # type: ignore[assignment] # noqa: RUF005
-            column = tl.load(program + OUT_OF + row + 32 * k, mask=row + 32 * k < end, other=-1)
-            exits = exits + (column,)  # type: ignore[assignment] # noqa: RUF005
+        every = row[None, :, None] + 32 * tl.arange(0, SPAN)[None, None, :]  # the rows of all panels, loaded at once
+        before = _biases(bias, program, BIAS_AT, every, end, BIASED, WIDE) + tl.zeros((BB, 1, 1), WIDE)
+        if SUMS:
+            before += sums_at(sums, piece * size + every * BB + bb[:, None, None], every < end, stride, SUMS)
+        found = parts(before, BB, SPAN)
+        exits = parts(tl.load(program + OUT_OF + every, mask=every < end, other=-1), 1, SPAN)
         code = _codes(program, CODE, row, rows, BB, CODES)
         code_then = _codes(program, CODE, row + 32, rows, BB, CODES)
         scale = _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)

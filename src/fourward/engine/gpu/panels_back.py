@@ -17,6 +17,7 @@ from fourward.engine.gpu.tiles import (
     moved_on,
     not_finite,
     packed_after,
+    parts,
     rows_of,
     scales_of,
     share,
@@ -91,9 +92,9 @@ def _sweep_back(sums, steep, rows, first, COUNT: tl.constexpr, SPAN: tl.constexp
 
 @triton.jit
 def _given(out_grad, column, r, B, columns, WIDE: tl.constexpr):
-    """(BB, 32) the gradients that came for these columns; 0 where one is negative."""
-    mask = (column >= 0)[None, :] & (r < B)[:, None]
-    return tl.load(out_grad + r[:, None].to(tl.int64) * columns + column[None, :], mask=mask, other=0.0).to(WIDE)
+    """The gradients that came for these columns and samples; 0 where a column is negative."""
+    mask = (column >= 0) & (r < B)
+    return tl.load(out_grad + r.to(tl.int64) * columns + column, mask=mask, other=0.0).to(WIDE)
 
 
 @triton.jit
@@ -113,7 +114,7 @@ def _slow_backward(
         first = tl.load(program + BACK_START + lead + panel)
         last = tl.load(program + BACK_START + lead + panel + 1)
         s = _by_edges_back(later, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last, BB, WIDE)
-        s += _given(out_grad, tl.load(program + OUT_OF + row), r, B, columns, WIDE)
+        s += _given(out_grad, tl.load(program + OUT_OF + row)[None, :], r[:, None], B, columns, WIDE)
         steep = _steep(
             values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, DROP, KEEP_Z, WIDE,
@@ -177,15 +178,13 @@ def panels_backward(
     kk = tl.arange(0, 32)
     bb = tl.arange(0, BB)
     row = (lead + last_panel - 1) * 32 + kk
-    at = row[None, :] * BB + bb[:, None]
     end = (lead + first_panel) * 32
-    gained = ()
-    for k in tl.static_range(SPAN):
-        inside = row - 32 * k >= end
-        s = _given(out_grad, tl.load(program + OUT_OF + row - 32 * k, mask=inside, other=-1), r, B, columns, WIDE)
-        if SUMS:
-            s += sums_at(sums, piece * size + at - 32 * k * BB, inside[None, :], stride, SUMS)
-        gained = gained + (s,)  # type: ignore[assignment] # noqa: RUF005
+    every = row[None, :, None] - 32 * tl.arange(0, SPAN)[None, None, :]  # the rows of all panels, loaded at once
+    column = tl.load(program + OUT_OF + every, mask=every >= end, other=-1)
+    given = _given(out_grad, column, r[:, None, None], B, columns, WIDE)
+    if SUMS:
+        given += sums_at(sums, piece * size + every * BB + bb[:, None, None], every >= end, stride, SUMS)
+    gained = parts(given, BB, SPAN)
     odd = tl.zeros((BB, 32), tl.int32)
     for step in tl.range(0, (last_panel - first_panel) * CHUNKS, num_stages=3):
         panel = last_panel - 1 - step // CHUNKS
@@ -224,7 +223,7 @@ def panels_backward(
             if tl.sum(not_finite(s)) != 0:
                 last = tl.load(program + BACK_START + j + 1)
                 s = _by_edges_back(later, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last, BB, WIDE)
-            s += _given(out_grad, tl.load(program + OUT_OF + row), r, B, columns, WIDE)
+            s += _given(out_grad, tl.load(program + OUT_OF + row)[None, :], r[:, None], B, columns, WIDE)
             mask = (row < I)[None, :] & (r < B)[:, None]
             tl.store(x_grad + r[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
 

@@ -101,22 +101,22 @@ def edge_weights(weight, word, base, k, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _columns(w, COUNT: tl.constexpr):
-    """The columns of (32, COUNT), each (1, 32), in their order; COUNT is a power of two."""
+def parts(w, A: tl.constexpr, COUNT: tl.constexpr):
+    """(A, 32, COUNT) cut along the last axis into COUNT times (A, 32), in their order; COUNT is a power of two."""
     found = (w,)
     for level in tl.static_range(10):
         if COUNT >> level > 1:
             even = ()
             odd = ()
             for i in tl.static_range(1 << level):
-                one, other = tl.split(tl.reshape(found[i], (32, COUNT >> (level + 1), 2)))
+                one, other = tl.split(tl.reshape(found[i], (A, 32, COUNT >> (level + 1), 2)))
                 even = even + (one,)  # type: ignore[assignment] # noqa: RUF005
                 odd = odd + (other,)  # type: ignore[assignment] # noqa: RUF005
             found = even + odd  # type: ignore[assignment]
-    columns = ()
+    flat = ()
     for i in tl.static_range(COUNT):
-        columns = columns + (tl.reshape(found[i], (1, 32)),)  # type: ignore[assignment] # noqa: RUF005
-    return columns
+        flat = flat + (tl.reshape(found[i], (A, 32)),)  # type: ignore[assignment] # noqa: RUF005
+    return flat
 
 
 @triton.jit
@@ -138,7 +138,7 @@ def walk_rows(walk, place, there, first, COUNT: tl.constexpr, SPAN: tl.constexpr
     at = (place + tl.arange(0, SPAN)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]
     w = tl.load(walk + at, mask=there[:, None], other=0.0)
     w = tl.permute(tl.reshape(w, (SPAN, COUNT // 4, 32, 4)), (2, 0, 1, 3))
-    return _columns(tl.reshape(w, (32, SPAN * COUNT)), SPAN * COUNT)
+    return parts(tl.reshape(w, (1, 32, SPAN * COUNT)), 1, SPAN * COUNT)
 
 
 @triton.jit
