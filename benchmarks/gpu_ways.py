@@ -26,10 +26,12 @@ from fourward import Dag, FourWard, connectomes, generate
 from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
-BATCHES = {"panels": (32, 512, 8192), "lists": (32, 512)}
-#: (name, samples in a slice, steps or edges at a time, warps, neurons at a time), by kind of program.
+BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512)}
+STEPS = ((32, 4, True), (32, 4, False), (16, 4, True), (16, 4, False), (16, 2, True), (16, 2, False))
+#: (name, samples in a slice, steps or edges at a time, warps, neurons at a time, whether four neurons of a panel are
+#: handed on at once), by kind of program.
 WAYS = {
-    "panels": [("panels", 8, steps, warps, 0) for steps, warps in ((16, 4), (8, 4), (16, 2))],
+    "panels": [("panels", 8, steps, warps, 0, fours) for steps, warps, fours in STEPS],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
@@ -73,7 +75,7 @@ def main() -> int:
     """Time all ways, print and store."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", nargs="+", choices=WAYS, default=list(WAYS), help="of programs")
-    parser.add_argument("--batches", type=int, nargs="+", help="instead of 32, 512 and, for panels, 8192")
+    parser.add_argument("--batches", type=int, nargs="+", help="instead of 32, 512 and, for panels, 2048 and 8192")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

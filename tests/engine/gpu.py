@@ -15,9 +15,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_card = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA card: programs of the interpreter run in turn")
 make = partial(FourWard, engine="gpu", device=DEVICE)
 WAYS = {
-    "panels": (program.PANELS, Way("panels", 8, 16, 4)),
-    "stretches": (program.PANELS, Way("stretches", 8, 8, 4)),
-    "stretches of many slices": (program.PANELS, Way("stretches", 8, 4, 4)),
+    "panels": (program.PANELS, Way("panels", 8, 32, 4, 0, True)),
+    "stretches": (program.PANELS, Way("stretches", 8, 16, 2)),
+    "stretches of many slices": (program.PANELS, Way("stretches", 8, 4, 2, 0, True)),
     "lists": (program.LISTS, Way("lists", 32, 8, 4, 8)),
     "levels": (program.LISTS, Way("levels", 32, 8, 4, 16)),
     "levels of high degree": (program.LISTS, Way("levels", 32, 32, 4, 4)),

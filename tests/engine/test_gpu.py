@@ -38,7 +38,7 @@ def test_every_way_on_odd_graphs(way, name):
     assert_equal_results(run("gpu", dag, torch.float64, **options), want, torch.float64)
 
 
-@pytest.mark.parametrize(("inputs", "neurons"), [(1, 31), (32, 32), (33, 33), (31, 65)])
+@pytest.mark.parametrize(("inputs", "neurons"), [(1, 31), (5, 70), (8, 33), (9, 33), (32, 32), (33, 33), (31, 65)])
 def test_panel_boundaries(inputs, neurons):
     rng = np.random.default_rng(inputs)
     mask = np.triu(rng.random((inputs + neurons,) * 2) < 0.5, 1)
@@ -49,9 +49,11 @@ def test_panel_boundaries(inputs, neurons):
     assert_equal_results(run("gpu", dag, torch.float64, activation="tanh"), want, torch.float64)
 
 
-def test_what_is_infinite_reaches_descendants_alone(way):
+@pytest.mark.parametrize(("p", "few"), [(0.1, False), (0.2, True)])
+def test_what_is_infinite_reaches_descendants_alone(way, p, few):
     """Tiles hold zeros where there is no edge, and zero times infinity is NaN."""
-    dag = generate.erdos_renyi(70, 0.1, seed=2)
+    dag = generate.erdos_renyi(70, p, seed=2)
+    assert (dag.num_inputs <= program.FEW) == few
     names = {
         name: make(dag, engine=name, seed=0, dtype=torch.float64, activation="leaky_relu") for name in ("torch", "gpu")
     }
@@ -136,10 +138,11 @@ def test_walks_of_several_panels(dag):
 
 
 @pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("inputs", [1, 12])
 @pytest.mark.parametrize("nodes", [160, 330])
-def test_every_weight_that_a_walk_reads_is_laid_out(nodes, again, monkeypatch):
+def test_every_weight_that_a_walk_reads_is_laid_out(nodes, inputs, again, monkeypatch):
     """Were one left as NaN, the slow walk would hide it."""
-    dag = generate.chain(nodes)
+    dag = Dag.from_edges([(i, max(i + 1, inputs)) for i in range(nodes - 1)])  # a chain that many lead to
     net, x = make(dag, seed=0), torch.ones(5, dag.num_inputs, device=DEVICE)
     shape, stretch = net.runner.shape, program.STRETCH
     fenced = Fenced(monkeypatch)
@@ -147,7 +150,8 @@ def test_every_weight_that_a_walk_reads_is_laid_out(nodes, again, monkeypatch):
     assert_near(out, make(dag, seed=0, engine="torch")(x))
     assert all((behind == 77).all() for behind in fenced.behind)
     ends = [min(panel - panel % stretch + stretch, shape.panels) for panel in range(shape.panels)]
-    unread = shape.near - shape.lead * ends[0] - sum(end - panel for panel, end in enumerate(ends))
+    lead = shape.lead if inputs > program.FEW else 0
+    unread = shape.near - lead * ends[0] - sum(end - panel for panel, end in enumerate(ends))
     if again:
         unread += sum(shape.span - panel % stretch - 1 for panel in range(shape.panels))
     assert shape.holes > 0 < shape.back_holes

@@ -197,15 +197,17 @@ def test_triton_by_another_name(monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "batch", "want"),
     [
-        ((program.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 16, 4, 0)),
-        ((program.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 16, 4, 0)),
-        ((program.PANELS, 320, 9, 2542, 0), 32, ("stretches", 8, 16, 4, 0)),
-        ((program.PANELS, 384, 12, 73536, 0), 32, ("stretches", 8, 16, 4, 0)),
-        ((program.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8)),
-        ((program.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4)),
-        ((program.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16)),
-        ((program.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16)),
-        ((program.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4)),
+        ((program.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 32, 4, 0, True)),
+        ((program.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 32, 4, 0, True)),
+        ((program.PANELS, 256, 8, 32640, 0), 8192, ("panels", 8, 16, 2, 0, False)),
+        ((program.PANELS, 320, 9, 2542, 0), 32, ("stretches", 8, 32, 4, 0, True)),
+        ((program.PANELS, 384, 12, 73536, 0), 32, ("stretches", 8, 32, 4, 0, True)),
+        ((program.PANELS, 384, 12, 73536, 0), 8192, ("stretches", 8, 16, 2, 0, False)),
+        ((program.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8, False)),
+        ((program.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4, False)),
+        ((program.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16, False)),
+        ((program.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16, False)),
+        ((program.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4, False)),
     ],
 )
 def test_ways_are_those_that_were_measured_fastest(shape, batch, want):

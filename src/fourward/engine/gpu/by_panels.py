@@ -94,9 +94,9 @@ def _forward(case: Case) -> list[Launch]:
     keep_z, several, made = bool(s.z) and case.more, s.panels > s.span, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
     fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of, s.start, s.block
-    fields += s.ahead, s.behind, s.hole, s.word, s.base, s.own_word, s.own_base
+    fields += s.ahead, s.behind, s.hole, s.word, s.base, s.own_word, s.own_base, s.in_word, s.in_base
     steps = _steps(case, ways.steps(s.codes))
-    flags = how.width, s.span, steps, s.codes, case.biased, case.p is not None, keep_z
+    flags = how.width, s.span, steps, how.fours, s.few, s.codes, case.biased, case.p is not None, keep_z
     for first in range(0, s.panels, s.span):
         last = min(first + s.span, s.panels)
         if first > 0:
@@ -119,7 +119,7 @@ def _backward(case: Case) -> list[Launch]:
     fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.back_start
     fields += s.back_mid if several else s.back_start + 1, s.back_tile, s.back_panel, s.word, s.base, s.own_word
     fields += (s.own_base,)
-    flags = how.width, s.span, _steps(case, ways.STEPS), s.codes, case.p is not None, bool(s.z), case.more
+    flags = how.width, s.span, _steps(case, ways.STEPS), how.fours, s.codes, case.p is not None, bool(s.z), case.more
     for first in range(top, -1, -s.span):
         last = min(first + s.span, s.panels)
         if first < top:

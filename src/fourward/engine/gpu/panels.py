@@ -4,9 +4,10 @@ A program owns BB samples and walks all panels, so nothing waits for another pro
 launch, the programs that come first lay them out in dense tiles.
 
 A lane holds the sum of one neuron of each panel, for a sample. A step hands a neuron's activation to all lanes by a
-shuffle, and they add what it gives to their sums, those of its own panel and of all later ones. Rows of tiles come by
-way of shared memory, some steps before they are needed. Where a network has more panels than a walk, what a stretch of
-panels takes from all before it are products of tiles, spread over the card.
+shuffle, and they add what it gives to their sums, those of its own panel and of all later ones. A shuffle takes long,
+so the sums of four neurons are handed on at once (FOURS), and each lane adds for itself what they give each other. Rows
+of tiles come by way of shared memory, some steps before they are needed. Where a network has more panels than a walk,
+what a stretch of panels takes from all before it are products of tiles, spread over the card.
 
 A tile multiplies weights that don't exist, as 0, with activations. Where one of these is infinite or NaN that gives
 NaN. So every sum is looked at, and a slice in which one isn't finite is walked again, edge by edge.
@@ -29,15 +30,16 @@ from fourward.engine.gpu.tiles import (
     column_of,
     columns_of,
     edge_weights,
+    four_of,
     known_at,
     moved_on,
+    near_weights,
     not_finite,
     packed_after,
     parts,
     rows_of,
     scales_of,
     share,
-    spread,
     sums_at,
     tile_edges,
     tiles_at,
@@ -115,15 +117,28 @@ def _activation(z, code, scale, CODES: tl.constexpr, DROP: tl.constexpr, X: tl.c
 
 
 @triton.jit
-def _sweep(sums, rows, code, scale, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.constexpr,
-           CODES: tl.constexpr, DROP: tl.constexpr, X: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+def _sweep(sums, rows, near, code, scale, first, COUNT: tl.constexpr, SPAN: tl.constexpr, FOURS: tl.constexpr,
+           BB: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr, X: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
     """COUNT steps: finish a neuron's sum, add what its activation gives to those of its panel and of later ones."""
+    four = four_of(sums[0], first, BB)
     for i in tl.static_range(COUNT):
-        a = column_of(sums[0], first + i, BB)
-        drop = column_of(scale, first + i, BB) if DROP else a
+        if FOURS and i % 4 == 0 and i > 0:
+            four = four_of(sums[0], first + i, BB)
+        z = four[i % 4] if FOURS else column_of(sums[0], first + i, BB)
+        drop = column_of(scale, first + i, BB) if DROP else z
         own = code if CODES & (CODES - 1) == 0 else column_of(code, first + i, BB)
-        a = _activation(a, own, drop, CODES, DROP, X, WIDE)
-        sums = spread(a, sums, rows, i, COUNT, SPAN)
+        a = _activation(z, own, drop, CODES, DROP, X, WIDE)
+        rest = ()
+        for k in tl.static_range(4):
+            z = four[k]
+            if FOURS and k > i % 4:
+                z = tl.fma(a, near[i // 4 * 16 + k * 4 + i % 4], z)
+            rest = rest + (z,)  # type: ignore[assignment] # noqa: RUF005
+        four = rest
+        found = ()
+        for k in tl.static_range(SPAN):
+            found = found + (tl.fma(a, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
+        sums = found
     return sums
 
 
@@ -131,7 +146,11 @@ def _sweep(sums, rows, code, scale, first, COUNT: tl.constexpr, SPAN: tl.constex
 def _take(v, sums, rows, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.constexpr):
     """Add what COUNT inputs give."""
     for i in tl.static_range(COUNT):
-        sums = spread(column_of(v, first + i, BB), sums, rows, i, COUNT, SPAN)
+        a = column_of(v, first + i, BB)
+        found = ()
+        for k in tl.static_range(SPAN):
+            found = found + (tl.fma(a, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
+        sums = found
     return sums
 
 
@@ -143,6 +162,18 @@ def _biases(bias, program, BIAS_AT, row, end, BIASED: tl.constexpr, WIDE: tl.con
         at = tl.load(program + BIAS_AT + row, mask=row < end, other=-1)
         z = tl.load(bias + at, mask=at >= 0, other=0.0).to(WIDE)
     return z
+
+
+@triton.jit
+def _few(x, weight, program, IN_WORD, IN_BASE, sums, row, end, r, B, I, lead, FEW: tl.constexpr, WIDE: tl.constexpr):
+    """Sums (BB, 32, SPAN) of these rows, with what FEW inputs give, by weights as they are."""
+    word = tl.load(program + IN_WORD + row - lead * 32, mask=row < end, other=0)
+    base = tl.load(program + IN_BASE + row - lead * 32, mask=row < end, other=0)
+    for i in tl.static_range(FEW):
+        v = tl.load(x + r.to(tl.int64) * I + i, mask=(r < B) & (i < I), other=0.0).to(WIDE)[:, None, None]
+        w, has = edge_weights(weight, word, base, row * 0 + i, WIDE)
+        sums = tl.where(has, tl.fma(v, w, sums), sums)
+    return sums
 
 
 @triton.jit
@@ -207,8 +238,9 @@ def _wait(counters, packers):
 @triton.jit
 def _set_back(counters, waited, slices, COUNT: tl.constexpr):
     """Leave the counters as they were found, if all others have waited before."""
-    if tl.max(tl.where(tl.arange(0, 256) == 0, waited, 0)) == slices - 1:
-        tl.store(counters + tl.arange(0, COUNT), tl.zeros((COUNT,), tl.int32))
+    place = tl.arange(0, 256)
+    for i in tl.static_range(COUNT):
+        tl.store(counters + i + place * 0, place * 0, mask=(place == 0) & (waited == slices - 1))
 
 
 @triton.jit
@@ -250,10 +282,11 @@ def panels_forward(
     x, weight, bias, key, out, kept, sums, program, table,
     B, I, columns, rows, lead, tiles, panels, packers, holes, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel, again,
-    CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, AHEAD, BEHIND, HOLE, WORD, BASE, OWN_WORD, OWN_BASE,
-    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, CODES: tl.constexpr, BIASED: tl.constexpr,
-    DROP: tl.constexpr, KEEP_Z: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr, TICKETS: tl.constexpr,
-    WIDE: tl.constexpr,
+    CODE, NODE, HIDDEN, BIAS_AT, OUT_OF, START, BLOCK, AHEAD, BEHIND, HOLE, WORD, BASE, OWN_WORD, OWN_BASE, IN_WORD,
+    IN_BASE,
+    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, FOURS: tl.constexpr, FEW: tl.constexpr,
+    CODES: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, SUMS: tl.constexpr,
+    FIRST: tl.constexpr, TICKETS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """A = f(b + W a), panel by panel, for BB samples.
 
@@ -311,8 +344,10 @@ def panels_forward(
         before = _biases(bias, program, BIAS_AT, every, end, BIASED, WIDE) + tl.zeros((BB, 1, 1), WIDE)
         if SUMS:
             before += sums_at(sums, piece * size + every * BB + bb[:, None, None], every < end, stride, SUMS)
-        found = parts(before, BB, SPAN)
-        exits = parts(tl.load(program + OUT_OF + every, mask=every < end, other=-1), 1, SPAN)
+        elif FEW:
+            before = _few(x, weight, program, IN_WORD, IN_BASE, before, every, end, r, B, I, lead, FEW, WIDE)
+        found = parts(before, BB, 32, SPAN)
+        exits = parts(tl.load(program + OUT_OF + every, mask=every < end, other=-1), 1, 32, SPAN)
         code = _codes(program, CODE, row, rows, BB, CODES)
         code_then = _codes(program, CODE, row + 32, rows, BB, CODES)
         scale = _scales(program, draw, row, r, rows, NODE, HIDDEN, threshold, p_bits, BB, DROP, WIDE)
@@ -321,7 +356,7 @@ def panels_forward(
             v = _inputs(x, r, 0, B, I, WIDE)
             v_then = _inputs(x, r, 1, B, I, WIDE)
             waited = _wait(counters, packers)
-            for step in tl.range(0, tl.cdiv(I, STEPS), num_stages=3):
+            for step in tl.range(0, 0 if FEW else tl.cdiv(I, STEPS), num_stages=3):
                 block = step // CHUNKS
                 t = step % CHUNKS * STEPS
                 given = walk_rows(packed, block * SPAN, tl.arange(0, SPAN) < last_panel, t, STEPS, SPAN)
@@ -335,13 +370,14 @@ def panels_forward(
             t = step % CHUNKS * STEPS
             there = panel + tl.arange(0, SPAN) < last_panel
             ahead = walk_rows(packed, (lead + panel) * SPAN, there, t, STEPS, SPAN)
-            found = _sweep(found, ahead, code, scale, t, STEPS, SPAN, BB, CODES, DROP, X, WIDE)
-            if t == 32 - STEPS:
+            near = near_weights(packed, (lead + panel) * SPAN, t, STEPS)
+            found = _sweep(found, ahead, near, code, scale, t, STEPS, SPAN, FOURS, BB, CODES, DROP, X, WIDE)
+            if (t == 32 - STEPS) & (panel < last_panel):  # always so, but for Triton, which else wouldn't load ahead
                 z = found[0]
                 row = (lead + panel) * 32 + kk
                 at = tl.max_contiguous(row[None, :] * BB + bb[:, None], (1, 1))
                 a = _activation(z, code, scale, CODES, DROP, X, WIDE)
-                _leave(a, out, exits[0], r, B, columns)  # type: ignore[misc]
+                _leave(a, out, exits[0], r, B, columns)
                 tl.store(values + at, a)
                 if KEEP_Z:
                     tl.store(z_values + at, z)

@@ -13,15 +13,16 @@ from fourward.engine.gpu.tiles import (
     column_of,
     columns_of,
     edge_weights,
+    four_of,
     known_at,
     moved_on,
+    near_weights,
     not_finite,
     packed_after,
     parts,
     rows_of,
     scales_of,
     share,
-    spread,
     sums_at,
     tile_edges,
     tiles_at,
@@ -83,10 +84,26 @@ def _steep(
 
 
 @triton.jit
-def _sweep_back(sums, steep, rows, first, COUNT: tl.constexpr, SPAN: tl.constexpr, BB: tl.constexpr):
+def _sweep_back(sums, steep, rows, near, first, COUNT: tl.constexpr, SPAN: tl.constexpr, FOURS: tl.constexpr,
+                BB: tl.constexpr):  # fmt: skip
     """COUNT steps from the last to the first: add what a neuron gives to the sums of its panel and of earlier ones."""
+    four = four_of(sums[0], first + COUNT - 4, BB)
     for i in tl.static_range(COUNT - 1, -1, -1):
-        sums = spread(column_of(sums[0] * steep, first + i, BB), sums, rows, i, COUNT, SPAN)
+        if FOURS and i % 4 == 3 and i < COUNT - 1:
+            four = four_of(sums[0], first + i - 3, BB)
+        own = sums[0] * steep
+        d = four[i % 4] * column_of(steep, first + i, BB) if FOURS else column_of(own, first + i, BB)
+        rest = ()
+        for k in tl.static_range(4):
+            s = four[k]
+            if FOURS and k < i % 4:
+                s = tl.fma(d, near[i // 4 * 16 + k * 4 + i % 4], s)
+            rest = rest + (s,)  # type: ignore[assignment] # noqa: RUF005
+        four = rest
+        found = ()
+        for k in tl.static_range(SPAN):
+            found = found + (tl.fma(d, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
+        sums = found
     return sums
 
 
@@ -135,8 +152,9 @@ def panels_backward(
     B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel, counts,
     CODE, NODE, HIDDEN, OUT_OF, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD, BASE, OWN_WORD, OWN_BASE,
-    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr,
-    KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr, WIDE: tl.constexpr,
+    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, FOURS: tl.constexpr, CODES: tl.constexpr,
+    DROP: tl.constexpr, KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
 
@@ -184,20 +202,21 @@ def panels_backward(
     given = _given(out_grad, column, r[:, None, None], B, columns, WIDE)
     if SUMS:
         given += sums_at(sums, piece * size + every * BB + bb[:, None, None], every >= end, stride, SUMS)
-    gained = parts(given, BB, SPAN)
+    gained = parts(given, BB, 32, SPAN)
     odd = tl.zeros((BB, 32), tl.int32)
     for step in tl.range(0, (last_panel - first_panel) * CHUNKS, num_stages=3):
         panel = last_panel - 1 - step // CHUNKS
         t = 32 - STEPS - step % CHUNKS * STEPS
         there = panel - tl.arange(0, SPAN) >= first_panel
         behind = walk_rows(packed, tiles + panel * SPAN, there, t, STEPS, SPAN)
+        near = near_weights(packed, tiles + panel * SPAN, t, STEPS)
         row = (lead + panel) * 32 + kk
         at = row[None, :] * BB + bb[:, None]
         steep = _steep(
             values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, DROP, KEEP_Z, WIDE,
         )  # fmt: skip
-        gained = _sweep_back(gained, steep, behind, t, STEPS, SPAN, BB)
+        gained = _sweep_back(gained, steep, behind, near, t, STEPS, SPAN, FOURS, BB)
         if t == 0:
             s = gained[0]
             tl.store(found + at, s * steep)

@@ -17,7 +17,8 @@ from fourward.plan.tiles import SIDE, blocks_of, count_tiles, cut_tiles
 ALIGN = 16  #: numbers; every field starts at a multiple of this
 PANELS, LISTS = 1, 2  #: how a program is walked
 #: Of packed programs; another number whenever a field changes. An exported network may meet newer kernels.
-LAYOUT = 2
+LAYOUT = 3
+FEW = 8  #: inputs whose weights a walk takes as they are, while all others are laid out
 STRETCH = 8  #: panels that a launch walks; more are walked in stretches, with products between them
 
 
@@ -59,6 +60,8 @@ class Shape(NamedTuple):
     base: int
     own_word: int
     own_base: int
+    in_word: int  #: the words and bases of tiles from few inputs, for each row of the first stretch
+    in_base: int
     back_start: int
     back_mid: int  #: the first tile out of each block that leads beyond its stretch
     back_tile: int
@@ -75,6 +78,11 @@ class Shape(NamedTuple):
     nodes_at: int  #: the rows of all nodes
 
     @property
+    def few(self) -> int:
+        """Inputs whose weights a walk takes as they are, up to the next power of two; 0 if they are too many."""
+        return few_of(self.inputs)
+
+    @property
     def near(self) -> int:
         """Places for tiles ahead."""
         return (self.lead + self.panels) * self.span
@@ -88,6 +96,11 @@ def kind_of(plan: Plan) -> int:
     tiles = count_tiles(plan) + panels
     few = tiles * SIDE * SIDE <= max(1 << 22, 16 * plan.dag.num_edges)
     return PANELS if few and (tiles + (lead + 2 * panels) * STRETCH) * SIDE * SIDE <= 1 << 30 else LISTS
+
+
+def few_of(inputs: int) -> int:
+    """See Shape.few."""
+    return 1 << (inputs - 1).bit_length() if 0 < inputs <= FEW else 0
 
 
 def span_of(panels: int) -> int:
@@ -141,30 +154,39 @@ def _panel_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
     beyond = (np.maximum(block - lead, 0) // STRETCH + 1) * STRETCH
     near = np.bincount(block[tiles.back_panel < beyond], minlength=lead + panels)
     rows = (lead + panels) * SIDE
-    places, counts = _places(tiles.block, panel, lead, panels)
+    few = few_of(plan.dag.num_inputs) > 0
+    places, counts = _places(tiles.block, panel, lead, panels, few)
+    enters = few & (tiles.block == 0) & (panel < STRETCH)
+    entry = np.zeros((2, min(panels, STRETCH), SIDE), np.int64)
+    entry[:, panel[enters]] = [field.reshape(-1, SIDE)[enters] for field in (tiles.word, tiles.base)]
     sizes = {"rows": rows, "lead": lead, "tiles": len(panel), "panels": panels, **counts}
     ordered = {
         "start": tiles.start, "mid": mid, "block": tiles.block, "tile_panel": panel, "word": tiles.word,
         "base": tiles.base, "own_word": tiles.own_word, "own_base": tiles.own_base, "back_start": tiles.back_start,
         "back_mid": tiles.back_start[:-1] + near, "back_tile": tiles.back_tile, "back_panel": tiles.back_panel,
+        "in_word": entry[0].ravel(), "in_base": entry[1].ravel(),
     }  # fmt: skip
     return sizes, _row_fields(plan, tiles.slot, rows) | ordered | places
 
 
-def _places(block: IntArray, panel: IntArray, lead: int, panels: int) -> tuple[dict[str, IntArray], dict[str, int]]:
+def _places(
+    block: IntArray, panel: IntArray, lead: int, panels: int, few: bool
+) -> tuple[dict[str, IntArray], dict[str, int]]:
     """Where walks find tiles: `span` places for each block they walk over, for what it gives to panels of its stretch.
 
     The first place is for the panel itself, the others for the panels after it (ahead), or before it (behind); places
-    of inputs are for the first panel, the second, and so on.
+    of inputs are for the first panel, the second, and so on, and stay empty if these are few.
     """
     span, own = span_of(panels), np.arange(panels)
     source = np.maximum(block - lead, 0)
-    near = panel // STRETCH == source // STRETCH
+    taken = lead if few else 0  # blocks of inputs that have none
+    near = (panel // STRETCH == source // STRETCH) & (block >= taken)
     ahead = np.append(np.where(near, block * span + panel - source, -1), (lead + own) * span)
     behind = np.append(np.where(near & (block >= lead), panel * span + panel - source, -1), own * span)
     first, step = np.repeat(np.maximum(np.arange(lead + panels) - lead, 0), span), np.arange(span)
     after, before = first + np.tile(step, lead + panels), np.repeat(own, span) - np.tile(step, panels)
     wanted = (after < panels) & (after // STRETCH == first // STRETCH)
+    wanted[: taken * span] = False
     hole = np.setdiff1d(np.flatnonzero(wanted), ahead)
     wanted = (before >= 0) & (before // STRETCH == np.repeat(own, span) // STRETCH)
     back_hole = np.setdiff1d(np.flatnonzero(wanted), behind)

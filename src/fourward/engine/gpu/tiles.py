@@ -101,21 +101,21 @@ def edge_weights(weight, word, base, k, WIDE: tl.constexpr):
 
 
 @triton.jit
-def parts(w, A: tl.constexpr, COUNT: tl.constexpr):
-    """(A, 32, COUNT) cut along the last axis into COUNT times (A, 32), in their order; COUNT is a power of two."""
+def parts(w, A: tl.constexpr, L: tl.constexpr, COUNT: tl.constexpr):
+    """(A, L, COUNT) cut along the last axis into COUNT times (A, L), in their order; COUNT is a power of two."""
     found = (w,)
     for level in tl.static_range(10):
         if COUNT >> level > 1:
             even = ()
             odd = ()
             for i in tl.static_range(1 << level):
-                one, other = tl.split(tl.reshape(found[i], (A, 32, COUNT >> (level + 1), 2)))
+                one, other = tl.split(tl.reshape(found[i], (A, L, COUNT >> (level + 1), 2)))
                 even = even + (one,)  # type: ignore[assignment] # noqa: RUF005
                 odd = odd + (other,)  # type: ignore[assignment] # noqa: RUF005
             found = even + odd  # type: ignore[assignment]
     flat = ()
     for i in tl.static_range(COUNT):
-        flat = flat + (tl.reshape(found[i], (A, 32)),)  # type: ignore[assignment] # noqa: RUF005
+        flat = flat + (tl.reshape(found[i], (A, L)),)  # type: ignore[assignment] # noqa: RUF005
     return flat
 
 
@@ -138,16 +138,22 @@ def walk_rows(walk, place, there, first, COUNT: tl.constexpr, SPAN: tl.constexpr
     at = (place + tl.arange(0, SPAN)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]
     w = tl.load(walk + at, mask=there[:, None], other=0.0)
     w = tl.permute(tl.reshape(w, (SPAN, COUNT // 4, 32, 4)), (2, 0, 1, 3))
-    return parts(tl.reshape(w, (1, 32, SPAN * COUNT)), 1, SPAN * COUNT)
+    return parts(tl.reshape(w, (1, 32, SPAN * COUNT)), 1, 32, SPAN * COUNT)
 
 
 @triton.jit
-def spread(a, sums, rows, i: tl.constexpr, COUNT: tl.constexpr, SPAN: tl.constexpr):
-    """Add what row i of COUNT gives to SPAN sums."""
-    found = ()
-    for k in tl.static_range(SPAN):
-        found = found + (tl.fma(a, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
-    return found
+def near_weights(walk, place, first, COUNT: tl.constexpr):
+    """The weights among each four of COUNT neurons of a panel, each (1, 1).
+
+    They are in the panel's tile with itself, at its place; what i gives to the k-th of its four is number
+    i // 4 * 16 + k * 4 + i % 4. Whatever COUNT is, 128 are loaded: were they fewer than the threads, Triton would have
+    each thread load them all.
+    """
+    four = first // 4 + tl.arange(0, 8)[:, None]
+    w = tl.load(walk + place * 1024 + four * 144 + tl.arange(0, 16)[None, :], mask=four < 8, other=0.0)
+    w = tl.permute(tl.reshape(w, (1, 1, 32 // COUNT, COUNT * 4)), (0, 1, 3, 2))
+    w = parts(tl.reshape(w, (1, COUNT * 4, 32 // COUNT)), 1, COUNT * 4, 32 // COUNT)[0]
+    return parts(tl.reshape(w, (1, 1, COUNT * 4)), 1, 1, COUNT * 4)
 
 
 @triton.jit
@@ -163,6 +169,12 @@ def moved_on(sums, SPAN: tl.constexpr):
 def column_of(z, t, BB: tl.constexpr):
     """(BB, 1) column t of (BB, 32)."""
     return tl.gather(z, tl.zeros((BB, 1), tl.int32) + t, 1)
+
+
+@triton.jit
+def four_of(z, t, BB: tl.constexpr):
+    """Four columns of (BB, 32) from t on, each (BB, 1)."""
+    return column_of(z, t, BB), column_of(z, t + 1, BB), column_of(z, t + 2, BB), column_of(z, t + 3, BB)
 
 
 @triton.jit

@@ -11,7 +11,8 @@ from fourward.plan.tiles import SIDE
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
-STEPS = 16  #: of a sweep, written out
+STEPS = 32  #: of a sweep, written out
+BUSY = 2112  #: samples with which an H200 is busy: two slices for each multiprocessor
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
 SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
 PROGRAMS = 264  #: that keep a card busy with gradients of weights
@@ -26,13 +27,15 @@ class Way(NamedTuple):
     group: int  #: steps that are written out; or D, edges at a time
     warps: int
     span: int = 0  #: T, neurons at a time, where lists are walked
+    fours: bool = False  #: whether four neurons of a panel are handed on at once
 
 
 @lru_cache(maxsize=256)
 def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
     """The way for a batch."""
     if kind == PANELS:
-        return Way("panels" if panel_count <= STRETCH else "stretches", WIDTH[PANELS], STEPS, 4)
+        name = "panels" if panel_count <= STRETCH else "stretches"
+        return Way(name, WIDTH[PANELS], *((STEPS, 4, 0, True) if batch <= BUSY else (16, 2)))
     degree = edges / max(rows, 1)
     walk = (levels_ + rows / 8) * (0.6 + 0.1 * degree)  # microseconds, from measurements on an H200
     spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
