@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fourward import Dag, FourWard, generate
-from fourward.engine.gpu import launch
+from fourward.engine.gpu import launch, ways
 from tests.engine.gpu import QUIET, WAYS, force, make, needs_card
 from tests.engine.test_contract import SUBJECTS, run
 from tests.tolerance import TOLERANCE, assert_near
@@ -94,6 +94,22 @@ def test_more_programs_than_a_card_holds(name, monkeypatch):
         assert_near(net(x), exact(x))
         assert_near(got, want)
     launch.forget()
+
+
+@needs_card
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("nodes", [70, 250, 600])
+def test_large_batches(nodes, dtype):
+    """They are walked in another way than small ones, by more programs than the card holds or by fewer."""
+    dag = generate.erdos_renyi(nodes, 0.3, seed=1)
+    net, exact = (make(dag, seed=0, engine=engine, dtype=dtype) for engine in ("gpu", "torch"))
+    exact = exact.double()
+    for samples in (ways.BUSY, ways.BUSY + 1, 9000):
+        x = torch.randn(samples, dag.num_inputs, dtype=dtype, device="cuda")
+        (got,) = torch.autograd.grad(net(x).square().mean(), net.weight)
+        (want,) = torch.autograd.grad(exact(x.double()).square().mean(), exact.weight)
+        assert_near(net(x), exact(x.double()), dtype)
+        assert_near(got, want, dtype)
 
 
 def sparse(nodes, edges, seed=0):

@@ -83,7 +83,7 @@ def _sums(case: Case) -> int:
 
 def _steps(case: Case, most: int) -> int:
     """Steps of a sweep that are written out; half as many of wide numbers, whose rows take twice the room."""
-    return min(case.how.group, most, ways.STEPS // (case.wide.itemsize // 4))
+    return max(4, min(case.how.group // (case.wide.itemsize // 4), most))
 
 
 def _forward(case: Case) -> list[Launch]:

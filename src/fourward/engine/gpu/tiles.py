@@ -109,14 +109,14 @@ def parts(w, A: tl.constexpr, L: tl.constexpr, COUNT: tl.constexpr):
             even = ()
             odd = ()
             for i in tl.static_range(1 << level):
-                one, other = tl.split(tl.reshape(found[i], (A, L, COUNT >> (level + 1), 2)))
+                both = found[i]
+                if COUNT >> level > 2:
+                    both = tl.reshape(both, (A, L, COUNT >> (level + 1), 2))
+                one, other = tl.split(both)
                 even = even + (one,)  # type: ignore[assignment] # noqa: RUF005
                 odd = odd + (other,)  # type: ignore[assignment] # noqa: RUF005
             found = even + odd  # type: ignore[assignment]
-    flat = ()
-    for i in tl.static_range(COUNT):
-        flat = flat + (tl.reshape(found[i], (A, L)),)  # type: ignore[assignment] # noqa: RUF005
-    return flat
+    return found if COUNT > 1 else (tl.reshape(w, (A, L)),)
 
 
 @triton.jit

@@ -72,7 +72,8 @@ def spread_of(slices: int) -> Spread:
 def packers_of(tiles: int, slices: int, holds: int) -> tuple[int, bool]:
     """Programs that lay out the tiles, and whether the launch has more than the card surely holds at once.
 
-    It holds 8 warps a multiprocessor, whatever their registers; shared memory suffices for two programs of 4 warps.
+    It holds 8 warps a multiprocessor, whatever their registers; shared memory suffices for two programs of 4 warps, or
+    four of 2.
     """
     packers = min(tiles, max(holds - slices, holds // 2))
     return packers, packers + slices > holds
