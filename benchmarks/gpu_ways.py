@@ -27,7 +27,7 @@ from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
 BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512)}
-STEPS = ((32, 4, True), (32, 4, False), (16, 4, True), (16, 4, False), (16, 2, True), (16, 2, False))
+STEPS = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (name, samples in a slice, steps or edges at a time, warps, neurons at a time, whether four neurons of a panel are
 #: handed on at once), by kind of program.
 WAYS = {

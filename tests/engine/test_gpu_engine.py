@@ -118,7 +118,7 @@ def test_with_tickets_and_without(name, multiprocessors, monkeypatch):
     force(name, monkeypatch)
     row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the counters are the first two of these
     monkeypatch.setattr(by_panels, "counters", lambda device: row)
-    monkeypatch.setattr(by_panels, "processors", lambda device: multiprocessors)
+    monkeypatch.setattr(by_panels, "holds", lambda device, warps: multiprocessors * 8 // warps)
     monkeypatch.setattr(graphs, "zeros_row", lambda device: row)
     dag = generate.erdos_renyi(70, 0.3, seed=1)
     net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
@@ -199,6 +199,8 @@ def test_triton_by_another_name(monkeypatch):
     [
         ((program.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 32, 4, 0, True)),
         ((program.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 32, 4, 0, True)),
+        ((program.PANELS, 256, 8, 32640, 0), 1056, ("panels", 8, 32, 4, 0, True)),
+        ((program.PANELS, 256, 8, 32640, 0), 1057, ("panels", 8, 16, 2, 0, False)),
         ((program.PANELS, 256, 8, 32640, 0), 8192, ("panels", 8, 16, 2, 0, False)),
         ((program.PANELS, 320, 9, 2542, 0), 32, ("stretches", 8, 32, 4, 0, True)),
         ((program.PANELS, 384, 12, 73536, 0), 32, ("stretches", 8, 32, 4, 0, True)),
@@ -230,6 +232,21 @@ def test_what_tracing_expects_is_what_comes(kind, dtype, monkeypatch):
     for wanted, biased in ((True, True), (False, False)):
         back = out, given[1], *given[3:5], kept, None, 0.0, False, wanted, biased
         torch.library.opcheck(torch.ops.fourward.gpu_backward.default, back, test_utils="test_faketensor")
+
+
+def test_an_export_of_another_version_is_refused():
+    net = make(generate.erdos_renyi(14, 0.3, seed=0), seed=0)
+    x, older = torch.randn(3, net.dag.num_inputs, device=DEVICE), list(net.runner.shape)
+    older[0] -= 1
+
+    def run(like, shape):
+        given = x, net.weight.detach(), net.bias.detach(), net.runner.program
+        return torch.ops.fourward.gpu_forward(*(t.to(like) for t in given), shape, None, 0.0, False)
+
+    with pytest.raises(EngineError, match=f"layout {program.LAYOUT - 1}, not {program.LAYOUT}"):
+        run(DEVICE, older)
+    with pytest.raises(EngineError, match="another version"):  # where it is traced, and had fewer fields
+        run("meta", older[:-2])
 
 
 def test_explain_names_the_way():

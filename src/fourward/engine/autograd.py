@@ -86,11 +86,18 @@ class Bridge:
         )
         return found
 
+    def _known(self, shape: list[int]) -> Any:
+        if len(shape) != len(self.launch.Shape._fields):
+            raise EngineError(
+                "this network was exported by another version of fourward. Export it again with this one."
+            )
+        return self.launch.Shape(*shape)
+
     def _fake_forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
         p: float, everything: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        known = self.launch.Shape(*shape)
+        known = self._known(shape)
         out = x.new_empty(x.shape[0], known.nodes if everything else known.outputs)
         return out, self.launch.kept_like(x, known)
 
@@ -98,7 +105,7 @@ class Bridge:
         self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor,
         key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        known = self.launch.Shape(*shape)
+        known = self._known(shape)
         x_grad = out_grad.new_empty(out_grad.shape[0] if x_wanted else 0, known.inputs)
         return x_grad, torch.empty_like(weight), weight.new_empty(known.nodes - known.inputs if biased else 0)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fourward.engine.gpu import ways
-from fourward.engine.gpu.call import Launch, blanks, counters, processors, rehearsing
+from fourward.engine.gpu.call import Launch, blanks, counters, holds, rehearsing
 from fourward.engine.gpu.case import TYPES, Case
 from fourward.engine.gpu.graphs import graphs_of
 from fourward.engine.gpu.panels import panels_forward, panels_products
@@ -88,8 +88,8 @@ def _steps(case: Case, most: int) -> int:
 
 def _forward(case: Case) -> list[Launch]:
     s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
-    spread, holds = ways.spread_of(slices), 8 // how.warps * processors(case.device)
-    packers, tickets = ways.packers_of(s.tiles + s.panels, slices, holds)
+    spread = ways.spread_of(slices)
+    packers, tickets = ways.packers_of(s.tiles + s.panels, slices, holds(case.device, how.warps))
     holes = s.holes + (s.back_holes if case.more else 0)
     keep_z, several, made = bool(s.z) and case.more, s.panels > s.span, []
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels

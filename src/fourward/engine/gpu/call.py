@@ -97,9 +97,16 @@ def blanks(tensors: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 @cache
-def processors(device: torch.device) -> int:
-    """Multiprocessors of a card."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+def holds(device: torch.device, warps: int) -> int:
+    """Programs of so many warps that a card surely holds at once.
+
+    It holds 8 warps a multiprocessor, whatever their registers, if it has the 18 KiB of shared memory that a walk may
+    take for each; else one program.
+    """
+    if device.type != "cuda":
+        return 4 * 8 // warps
+    card = torch.cuda.get_device_properties(device)
+    return card.multi_processor_count * (8 // warps if card.shared_memory_per_multiprocessor >= 160 << 10 else 1)
 
 
 _blocks: list[Tensor] = []  # all there ever were: a captured graph may use a row for ever

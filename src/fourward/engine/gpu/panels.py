@@ -165,15 +165,13 @@ def _biases(bias, program, BIAS_AT, row, end, BIASED: tl.constexpr, WIDE: tl.con
 
 
 @triton.jit
-def _few(x, weight, program, IN_WORD, IN_BASE, sums, row, end, r, B, I, lead, FEW: tl.constexpr, WIDE: tl.constexpr):
-    """Sums (BB, 32, SPAN) of these rows, with what FEW inputs give, by weights as they are."""
-    word = tl.load(program + IN_WORD + row - lead * 32, mask=row < end, other=0)
-    base = tl.load(program + IN_BASE + row - lead * 32, mask=row < end, other=0)
-    for i in tl.static_range(FEW):
-        v = tl.load(x + r.to(tl.int64) * I + i, mask=(r < B) & (i < I), other=0.0).to(WIDE)[:, None, None]
-        w, has = edge_weights(weight, word, base, row * 0 + i, WIDE)
-        sums = tl.where(has, tl.fma(v, w, sums), sums)
-    return sums
+def _few_rows(weight, program, IN_WORD, IN_BASE, end, COUNT: tl.constexpr, SPAN: tl.constexpr, WIDE: tl.constexpr):
+    """The rows of COUNT inputs as `walk_rows` gives them, from weights as they are."""
+    row = tl.arange(0, 32)[:, None, None] + 32 * tl.arange(0, SPAN)[None, :, None]
+    word = tl.load(program + IN_WORD + row, mask=row < end, other=0)
+    base = tl.load(program + IN_BASE + row, mask=row < end, other=0)
+    w, _ = edge_weights(weight, word, base, tl.arange(0, COUNT)[None, None, :], WIDE)
+    return parts(tl.reshape(w, (1, 32, SPAN * COUNT)), 1, 32, SPAN * COUNT)
 
 
 @triton.jit
@@ -344,8 +342,6 @@ def panels_forward(
         before = _biases(bias, program, BIAS_AT, every, end, BIASED, WIDE) + tl.zeros((BB, 1, 1), WIDE)
         if SUMS:
             before += sums_at(sums, piece * size + every * BB + bb[:, None, None], every < end, stride, SUMS)
-        elif FEW:
-            before = _few(x, weight, program, IN_WORD, IN_BASE, before, every, end, r, B, I, lead, FEW, WIDE)
         found = parts(before, BB, 32, SPAN)
         exits = parts(tl.load(program + OUT_OF + every, mask=every < end, other=-1), 1, 32, SPAN)
         code = _codes(program, CODE, row, rows, BB, CODES)
@@ -355,13 +351,18 @@ def panels_forward(
             _enter(x, values, out, program, OUT_OF, r, B, I, lead, columns, BB, WIDE)
             v = _inputs(x, r, 0, B, I, WIDE)
             v_then = _inputs(x, r, 1, B, I, WIDE)
+            if FEW:
+                for _ in range(tl.cdiv(I, FEW)):  # once: after a loop, Triton keeps the sums in one layout
+                    few = _few_rows(weight, program, IN_WORD, IN_BASE, last_panel * 32, FEW, SPAN, WIDE)
+                    found = _take(v, found, few, 0, FEW, SPAN, BB)
             waited = _wait(counters, packers)
-            for step in tl.range(0, 0 if FEW else tl.cdiv(I, STEPS), num_stages=3):
-                block = step // CHUNKS
-                t = step % CHUNKS * STEPS
-                given = walk_rows(packed, block * SPAN, tl.arange(0, SPAN) < last_panel, t, STEPS, SPAN)
-                found = _take(v, found, given, t, STEPS, SPAN, BB)
-                if t == 32 - STEPS:
+            TAKEN: tl.constexpr = STEPS if STEPS < 16 else 16
+            for step in tl.range(0, 0 if FEW else tl.cdiv(I, TAKEN), num_stages=3):
+                block = step * TAKEN // 32
+                t = step * TAKEN % 32
+                given = walk_rows(packed, block * SPAN, tl.arange(0, SPAN) < last_panel, t, TAKEN, SPAN)
+                found = _take(v, found, given, t, TAKEN, SPAN, BB)
+                if t == 32 - TAKEN:
                     v = v_then
                     v_then = _inputs(x, r, block + 2, B, I, WIDE)
         odd = tl.zeros((BB, 32), tl.int32)

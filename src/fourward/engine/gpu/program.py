@@ -16,7 +16,8 @@ from fourward.plan.tiles import SIDE, blocks_of, count_tiles, cut_tiles
 
 ALIGN = 16  #: numbers; every field starts at a multiple of this
 PANELS, LISTS = 1, 2  #: how a program is walked
-#: Of packed programs; another number whenever a field changes. An exported network may meet newer kernels.
+#: Of packed programs; another number whenever a field changes, or FEW or STRETCH, on which their contents depend. An
+#: exported network may meet newer kernels.
 LAYOUT = 3
 FEW = 8  #: inputs whose weights a walk takes as they are, while all others are laid out
 STRETCH = 8  #: panels that a launch walks; more are walked in stretches, with products between them

@@ -146,8 +146,8 @@ def near_weights(walk, place, first, COUNT: tl.constexpr):
     """The weights among each four of COUNT neurons of a panel, each (1, 1).
 
     They are in the panel's tile with itself, at its place; what i gives to the k-th of its four is number
-    i // 4 * 16 + k * 4 + i % 4. Whatever COUNT is, 128 are loaded: were they fewer than the threads, Triton would have
-    each thread load them all.
+    i // 4 * 16 + k * 4 + i % 4. Whatever COUNT is, the load has 128 places: were they fewer than the threads,
+    Triton would have each thread load all.
     """
     four = first // 4 + tl.arange(0, 8)[:, None]
     w = tl.load(walk + place * 1024 + four * 144 + tl.arange(0, 16)[None, :], mask=four < 8, other=0.0)

@@ -12,7 +12,7 @@ from fourward.plan.tiles import SIDE
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
 STEPS = 32  #: of a sweep, written out
-BUSY = 2112  #: samples with which an H200 is busy: two slices for each multiprocessor
+BUSY = 1056  #: samples with which an H200 is busy: a slice for each multiprocessor
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
 SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
 PROGRAMS = 264  #: that keep a card busy with gradients of weights
@@ -70,11 +70,7 @@ def spread_of(slices: int) -> Spread:
 
 
 def packers_of(tiles: int, slices: int, holds: int) -> tuple[int, bool]:
-    """Programs that lay out the tiles, and whether the launch has more than the card surely holds at once.
-
-    It holds 8 warps a multiprocessor, whatever their registers; shared memory suffices for two programs of 4 warps, or
-    four of 2.
-    """
+    """Programs that lay out the tiles, and whether the launch has more than the card surely holds at once."""
     packers = min(tiles, max(holds - slices, holds // 2))
     return packers, packers + slices > holds
 
