@@ -95,7 +95,7 @@ def _forward(case: Case) -> list[Launch]:
     sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
     fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of, s.start, s.block
     fields += s.ahead, s.behind, s.hole, s.word, s.base, s.own_word, s.own_base, s.in_word, s.in_base
-    steps = _steps(case, ways.steps(s.codes))
+    steps = _steps(case, min(ways.steps(s.codes), ways.ROWS // s.span))
     flags = how.width, s.span, steps, how.fours, s.few, s.codes, case.biased, case.p is not None, keep_z
     for first in range(0, s.panels, s.span):
         last = min(first + s.span, s.panels)

@@ -321,12 +321,13 @@ def panels_forward(
     packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE)
     piece = number - packers
     if piece < 0:
-        _pack(
-            weight, packed, program, tiles, panels, (lead + panels) * SPAN, holes, number, packers, AHEAD, BEHIND, HOLE,
-            WORD, BASE, OWN_WORD, OWN_BASE, FIRST | (again != 0), again != 0, WIDE,
-        )  # fmt: skip
-        tl.debug_barrier()
-        tl.atomic_add(counters, 1, sem="release")
+        if SUMS == 0:  # after the first launch all are laid out
+            _pack(
+                weight, packed, program, tiles, panels, (lead + panels) * SPAN, holes, number, packers, AHEAD, BEHIND,
+                HOLE, WORD, BASE, OWN_WORD, OWN_BASE, FIRST | (again != 0), again != 0, WIDE,
+            )  # fmt: skip
+            tl.debug_barrier()
+            tl.atomic_add(counters, 1, sem="release")
     else:
         X: tl.constexpr = kept.dtype.element_ty
         draw = tl.load(key)

@@ -13,6 +13,7 @@ from fourward.plan.tiles import SIDE
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
 STEPS = 32  #: of a sweep, written out
 BUSY = 1056  #: samples with which an H200 is busy: a slice for each multiprocessor
+ROWS = 128  #: of tiles in these steps of a forward pass, at most: more compile too long
 WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
 SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
 PROGRAMS = 264  #: that keep a card busy with gradients of weights
