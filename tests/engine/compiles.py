@@ -72,6 +72,8 @@ def main() -> None:
         patch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
         several = generate.erdos_renyi(300, 0.2, seed=0)  # panels, walked in two stretches
         passes(FourWard(several, engine="gpu", seed=0))
+        few = generate.erdos_renyi(60, 0.5, seed=3)  # Triton once compared its sums for minutes
+        passes(FourWard(few, engine="gpu", seed=0, activation="tanh"))
         for name in ("lists", "levels"):
             with pytest.MonkeyPatch.context() as forced:
                 force(name, forced)
