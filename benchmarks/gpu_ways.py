@@ -30,7 +30,7 @@ BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512)}
 STEPS = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (name, samples in a slice, steps or edges at a time, warps, neurons at a time, whether four neurons of a panel are
 #: handed on at once), by kind of program.
-WAYS = {
+WAYS: dict[str, list[tuple[Any, ...]]] = {
     "panels": [("panels", 8, steps, warps, 0, fours) for steps, warps, fours in STEPS],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
@@ -56,6 +56,7 @@ def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) 
     chosen = ways.Way(*way)
     launch.forget()
     vars(ways)["way_of"] = lambda *_: chosen
+    vars(ways)["ROWS"] = ways.STEPS * program.STRETCH  # all steps that a way has, however long they compile
     vars(engine)["kind_of"] = lambda plan: program.PANELS if kind == "panels" else program.LISTS
     net = FourWard(dag, seed=0, device="cuda")
     x = torch.randn(batch, dag.num_inputs, device="cuda")

@@ -135,7 +135,7 @@ def _sweep(sums, rows, near, code, scale, first, COUNT: tl.constexpr, SPAN: tl.c
                 z = tl.fma(a, near[i // 4 * 16 + k * 4 + i % 4], z)
             rest = rest + (z,)  # type: ignore[assignment] # noqa: RUF005
         four = rest
-        found = ()
+        found = ()  # here and not in a function: to hand it all rows takes Triton seconds
         for k in tl.static_range(SPAN):
             found = found + (tl.fma(a, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
         sums = found
