@@ -329,6 +329,13 @@ def test_bad_weights(cls):
 
 
 @methods
+def test_a_card_that_is_not_there(cls, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError, match=r"device 'cuda:0' came, but torch sees no CUDA card"):
+        cls(DAG, device="cuda:0")
+
+
+@methods
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -48,6 +48,11 @@ class DagModule(nn.Module, ABC):
             raise OptionError(f"a {type(layering).__name__} came as layering. Try Layering(dag, levels).")
         self._dtype = torch.get_default_dtype() if dtype is None else dtype
         self._device = torch.get_default_device() if device is None else torch.device(device)
+        if self._device.type == "cuda" and not torch.cuda.is_available():
+            raise OptionError(
+                f"device '{self._device}' came, but torch sees no CUDA card here. Leave it out for the CPU; for a "
+                "card, install a CUDA build of torch."
+            )
         if not isinstance(self._dtype, torch.dtype) or not self._dtype.is_floating_point:
             raise OptionError(f"dtype={dtype!r} came, but a floating point type was wanted, such as torch.float32.")
         self.dag = dag
