@@ -110,12 +110,13 @@ def measure(dag: Dag, what: dict[str, Any], batches: list[int], settings: Settin
 
 def measure_large(edges: int, degree: int, batch: int, settings: Settings) -> dict[str, Any]:
     """Ours, CSR levels and the MLP on a random graph with that many edges into a node on average."""
-    nodes, marks = edges // degree, [time.perf_counter()]
-    dag = Dag.from_edges(random_edges(nodes, edges), nodes=nodes)
+    nodes = edges // degree
+    drawn = random_edges(nodes, edges)
+    marks = [time.perf_counter()]
+    dag = Dag.from_edges(drawn, nodes=nodes)
     marks.append(time.perf_counter())
-    before = (
-        torch.cuda.memory_allocated() if settings.graphs else 0
-    )  # what graphs captured for earlier cells still hold
+    # What graphs captured for earlier cells still hold.
+    before = torch.cuda.memory_allocated() if settings.graphs else 0
     net = FourWard(dag, seed=0, device=settings.device)
     settings.clock.settle()
     marks.append(time.perf_counter())

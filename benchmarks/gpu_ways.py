@@ -26,14 +26,15 @@ from fourward import Dag, FourWard, connectomes, generate
 from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
-BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512)}
+BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512), "either": (32, 512)}
 STEPS = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (name, samples in a slice, steps or edges at a time, warps, neurons at a time, whether four neurons of a panel are
-#: handed on at once), by kind of program.
+#: handed on at once), by kind of program; "either" has those of both kinds.
 WAYS: dict[str, list[tuple[Any, ...]]] = {
     "panels": [("panels", 8, steps, warps, 0, fours) for steps, warps, fours in STEPS],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
+WAYS["either"] = [("panels", 8, 16, 4, 0, True), *WAYS["lists"]]
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=64, p=1.0": ("panels", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
     "ER, N=128, p=1.0": ("panels", partial(generate.erdos_renyi, 128, 1.0, seed=0)),
@@ -46,10 +47,16 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "N=10^4, E=10^6": ("lists", lambda: Dag.from_edges(random_edges(10**4, 10**6), nodes=10**4)),
     "N=10^5, E=10^6": ("lists", lambda: Dag.from_edges(random_edges(10**5, 10**6), nodes=10**5)),
     "chain of 5,000": ("lists", partial(generate.chain, 5000)),
+    "chain, N=5,000": ("either", partial(generate.chain, 5000)),
+    "N=2,048, E=8,192": ("either", lambda: Dag.from_edges(random_edges(2048, 8192), nodes=2048)),
+    "N=4,096, E=65,536": ("either", lambda: Dag.from_edges(random_edges(4096, 2**16), nodes=4096)),
+    "N=4,096, E=262,144": ("either", lambda: Dag.from_edges(random_edges(4096, 2**18), nodes=4096)),
+    "N=4,096, E=1,048,576": ("either", lambda: Dag.from_edges(random_edges(4096, 2**20), nodes=4096)),
+    "N=10,000, E=1,000,000": ("either", lambda: Dag.from_edges(random_edges(10**4, 10**6), nodes=10**4)),
 }
 
 
-def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) -> Call:
+def prepared(dag: Dag, way: tuple[Any, ...], batch: int, back: bool) -> Call:
     """A network that is walked in this way, captured."""
     from fourward.engine.gpu import engine, launch, program, ways  # Triton is there only where a card is
 
@@ -57,7 +64,7 @@ def prepared(dag: Dag, kind: str, way: tuple[Any, ...], batch: int, back: bool) 
     launch.forget()
     vars(ways)["way_of"] = lambda *_: chosen
     vars(ways)["ROWS"] = ways.STEPS * program.STRETCH  # all steps that a way has, however long they compile
-    vars(engine)["kind_of"] = lambda plan: program.PANELS if kind == "panels" else program.LISTS
+    vars(engine)["kind_of"] = lambda plan: program.PANELS if way[0] == "panels" else program.LISTS
     net = FourWard(dag, seed=0, device="cuda")
     x = torch.randn(batch, dag.num_inputs, device="cuda")
     gradient = torch.randn(batch, dag.num_outputs, device="cuda")
@@ -91,7 +98,7 @@ def main() -> int:
         dag, rows = make(), found[kind]
         for batch in options.batches or BATCHES[kind]:
             for back in (False, True):
-                makers = {str(way): partial(prepared, dag, kind, way, batch, back) for way in WAYS[kind]}
+                makers = {str(way): partial(prepared, dag, way, batch, back) for way in WAYS[kind]}
                 if kind == "panels" and not back:
                     solves = rivals.triangular_solves(dag, batch, "cuda")
                     makers |= {name: partial(captured, call) for name, call in solves.items()}

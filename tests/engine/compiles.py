@@ -68,7 +68,8 @@ def main() -> None:
     driver.set_active(Card())
     knobs.compilation.listener = compiled
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "interpreting", lambda: True)  # so that it takes tensors of the CPU
+        for place in (engine, launch):
+            patch.setattr(place, "interpreting", lambda: True)  # so that it takes tensors of the CPU
         patch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
         several = generate.erdos_renyi(300, 0.2, seed=0)  # panels, walked in two stretches
         passes(FourWard(several, engine="gpu", seed=0))

@@ -52,6 +52,15 @@ def test_copies(way):
         assert torch.equal(twin(x), net(x))
 
 
+def test_a_network_of_a_card_where_there_is_none(way, monkeypatch):
+    net = make(generate.erdos_renyi(40, 0.3, seed=1), seed=0)
+    given = torch.zeros(3, net.dag.num_inputs), *(t.detach().cpu() for t in (net.weight, net.bias, net.runner.program))
+    monkeypatch.setattr(launch, "interpreting", lambda: False)
+    launch.forget()
+    with pytest.raises(EngineError, match=r"made for a CUDA card, and now it is on cpu. net.to\('cpu'\)"):
+        launch.forward(*given, net.runner.shape, None, 0.0, False)
+
+
 def test_export_with_any_batch(way):
     dag = generate.erdos_renyi(40, 0.3, seed=1)
     net = make(dag, seed=0).eval()

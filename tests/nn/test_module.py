@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
+from torch.nn.utils import parametrizations, prune
 
 from fourward import Dag, FourWard, connectomes, generate, paper
 from fourward.errors import ActivationError, FourwardError, GraphError, InitError, InputError, OptionError, WeightError
+from fourward.nn.saved import save
 from tests.tolerance import assert_near
 
 DAG = generate.erdos_renyi(30, 0.2, seed=1)
@@ -300,6 +302,7 @@ def test_a_source_neuron_starts_with_bias_zero():
         ),
         (torch.zeros(()), r"shape \(\)"),
         (torch.zeros(3, DAG.num_inputs, dtype=torch.int64), "torch.int64: no real numbers"),
+        (batch().to_sparse(), r"sparse_coo.*x.to_dense\(\)"),
         (torch.zeros(3, DAG.num_inputs, dtype=torch.bool), "torch.bool"),
         (torch.zeros(3, DAG.num_inputs, dtype=torch.complex64), "complex"),
         (torch.zeros(3, DAG.num_inputs, dtype=torch.float64), r"float64, but the weights are torch.float32"),
@@ -326,6 +329,12 @@ def test_bad_weights(cls):
         net.load_edge_weights(right[0])
     with pytest.raises(WeightError, match="no biases"):
         cls(DAG, bias=False).load_edge_weights(*right)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_x():
+    with pytest.raises(InputError, match="nested tensor"):
+        FourWard(DAG)(torch.nested.nested_tensor([batch(), batch(size=2)]))
 
 
 @methods
@@ -463,6 +472,53 @@ def test_torch_func(engine):
     assert_near(found, want)
     each = torch.func.vmap(torch.func.grad(loss), (None, 0))(net.weight.detach(), batch())
     assert_near(each.sum(0), want)
+
+
+@pytest.mark.parametrize("engine", ["torch", "cpu"])
+def test_torch_func_leaves_nothing_behind(engine):
+    net = FourWard(DAG, activation="tanh", seed=0, engine=engine)
+    torch.func.grad(lambda x: net(x).sum())(batch())
+    assert torch.equal(copy.deepcopy(net)(batch()), net(batch()))
+    net = FourWard(DAG, activation="tanh", seed=0, engine=engine)
+    with torch.inference_mode():
+        torch.func.vmap(net)(batch())
+    found = torch.func.grad(lambda p: torch.func.functional_call(net, p, (batch(),)).sum())(
+        dict(net.named_parameters())
+    )
+    assert_near(found["weight"], torch.autograd.grad(net(batch()).sum(), net.weight)[0])
+
+
+@pytest.mark.parametrize("engine", ["reference", "torch", "cpu"])
+def test_pruned(engine, tmp_path):
+    net = FourWard(DAG, activation="tanh", seed=0, engine=engine)
+    prune.random_unstructured(net, "weight", amount=0.5)
+    prune.random_unstructured(net, "bias", amount=2)
+    net(batch()).sum().backward()
+    kept, gradient = net.weight_mask.bool(), net.weight_orig.grad
+    assert gradient[kept].any()
+    assert not gradient[~kept].any()
+    assert net.double()(batch(dtype=torch.float64)).dtype == torch.float64
+    for refused in (
+        lambda: net.load_edge_weights(net.weight, net.bias),
+        lambda: save(net, tmp_path / "net.safetensors"),
+    ):
+        with pytest.raises(WeightError, match=r"net.weight is pruned.*prune.remove\(net, 'weight'\)"):
+            refused()
+    out = net(batch(dtype=torch.float64))
+    for name in ("weight", "bias"):
+        prune.remove(net, name)
+    save(net, tmp_path / "net.safetensors")
+    assert_near(net(batch(dtype=torch.float64)), out)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_parametrised():
+    net = FourWard(DAG, activation="tanh", seed=0)
+    out = net(batch())
+    parametrizations.weight_norm(net)
+    assert_near(net(batch()), out)
+    net(batch()).sum().backward()
+    assert net.parametrizations.weight.original1.grad.any()
 
 
 def test_to_chooses_the_engine_anew():

@@ -212,11 +212,13 @@ class BridgedRunner(Runner):
 
         With `walked`, for weights that stand in the order of walking already.
         """
-        if walked not in self._again:
-            self._again[walked] = TorchOps().prepare(self.plan, walked)
-        program = self._buffers["program"]
+        program, found = self._buffers["program"], self._again.get(walked)
         assert program is not None
-        return self._again[walked].to(program.device)
+        if found is None or next(found.buffers()).device != program.device:
+            # Outside of any transform and of inference mode: its tensors serve all later passes.
+            with torch._C._DisableFuncTorch(), torch.inference_mode(False):
+                found = self._again[walked] = TorchOps().prepare(self.plan, walked).to(program.device)
+        return found
 
     def forward(
         self,

@@ -98,7 +98,8 @@ class DagModule(nn.Module, ABC):
         dtype, device = self._weights_like()
         # Autocast leaves float64 alone.
         autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
-        if not (type(x) is Tensor and x.dtype == dtype and x.device == device and x.shape[-1:] == self._features):
+        dense = type(x) is Tensor and x.layout is torch.strided and not x.is_nested
+        if not (dense and x.dtype == dtype and x.device == device and x.shape[-1:] == self._features):
             self._check(x, dtype, device, autocast)
         flat = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         if autocast:  # sums in the weights' type, the result in autocast's
@@ -121,6 +122,10 @@ class DagModule(nn.Module, ABC):
     def _check(self, x: Tensor, dtype: torch.dtype, device: torch.device, autocast: bool) -> None:
         if not isinstance(x, Tensor):
             raise InputError(f"x must be a torch tensor, but a {type(x).__name__} came. Try torch.as_tensor(x).")
+        if x.is_nested:
+            raise InputError("x is a nested tensor. Bring its parts together, for example with torch.cat(x.unbind()).")
+        if x.layout != torch.strided:
+            raise InputError(f"x is stored as {x.layout}, but neurons take dense rows. Try x.to_dense().")
         if not x.is_floating_point():
             kind = "complex numbers, which neurons don't take" if x.is_complex() else "no real numbers"
             raise InputError(f"x is {x.dtype}: {kind}. Convert it, for example with x.to({dtype}).")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fourward.engine import registry
 from fourward.engine.base import Dropout, Request, Runner
+from fourward.errors import WeightError
 from fourward.graph.dag import Dag
 from fourward.layering import Layering
 from fourward.nn.base import DagModule
@@ -80,13 +81,13 @@ class FourWard(DagModule):
 
     def _choose(self) -> registry.Choice:
         custom = len(self.custom_activations) > 0
-        request = Request(self.plan, self.weight.dtype, self.weight.device, custom)
-        choice = registry.choose(self.requested_engine, request)
-        choice.engine.reserve(self.weight.device)
+        like = next(self.parameters())  # not `weight`: pruned, that is left where it was until the next pass
+        choice = registry.choose(self.requested_engine, Request(self.plan, like.dtype, like.device, custom))
+        choice.engine.reserve(like.device)
         return choice
 
     def _prepare(self) -> Runner:
-        return self.choice.engine.prepare(self.plan).to(self.weight.device)
+        return self.choice.engine.prepare(self.plan).to(next(self.parameters()).device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourWard:
         super()._apply(fn, recurse)
@@ -103,8 +104,7 @@ class FourWard(DagModule):
         return self
 
     def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
-        # Straight from the module's tables: torch's lookup by attribute takes half a microsecond each time.
-        weight, bias = self._parameters["weight"], self._parameters["bias"]
+        weight, bias = self._learnt("weight"), self._learnt("bias")
         assert weight is not None
         if weight.shape != self._sizes[0] or (bias is not None and bias.shape != self._sizes[1]):
             self._check_edge_weights(weight, bias, bias is not None)  # says what is wrong
@@ -117,9 +117,17 @@ class FourWard(DagModule):
         return self.choice.engine.mixes
 
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:
-        weight = self._parameters["weight"]
+        weight = self._learnt("weight")
         assert weight is not None
         return weight.dtype, weight.device
+
+    def _learnt(self, name: str) -> Tensor | None:
+        """A parameter, straight from the module's table, since torch's lookup by attribute takes half a microsecond.
+
+        Pruned or parametrised, it is an attribute that torch computes from others.
+        """
+        own = self._parameters
+        return own[name] if name in own else getattr(self, name)
 
     @property
     def engine(self) -> str:
@@ -132,6 +140,7 @@ class FourWard(DagModule):
 
     def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
         """Copy weights (E,) and, if the network has them, biases (N-I,) into the parameters."""
+        check_own(self)
         weight, bias = self._check_edge_weights(weight, bias, self.bias is not None)
         with torch.no_grad():
             self.weight.copy_(weight)
@@ -163,3 +172,14 @@ class FourWard(DagModule):
 
     def __repr__(self) -> str:
         return f"{self._get_name()}({self.extra_repr()})"  # on one line: what it is made of says nothing to a user
+
+
+def check_own(net: FourWard) -> None:
+    """Refuse weights that torch computes from others: what is loaded would be lost, what is saved a pass too old."""
+    for name in ("weight", "bias"):
+        if name not in net._parameters:
+            raise WeightError(
+                f"net.{name} is pruned or parametrised, so torch computes it anew in every pass. Make it permanent "
+                f"first, with torch.nn.utils.prune.remove(net, {name!r}) or "
+                f"torch.nn.utils.parametrize.remove_parametrizations(net, {name!r})."
+            )

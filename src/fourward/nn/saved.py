@@ -33,7 +33,7 @@ from fourward.graph.convert import EdgeList, Labels, is_integer
 from fourward.graph.dag import Dag
 from fourward.layering.layering import Layering
 from fourward.nn.choices import name_of
-from fourward.nn.module import FourWard
+from fourward.nn.module import FourWard, check_own
 from fourward.plan.activations import CUSTOM
 
 Tensors = dict[str, Tensor]
@@ -65,6 +65,7 @@ def pack(net: FourWard) -> tuple[Tensors, Said]:
     dag = net.dag
     code = net.plan.code[net.plan.position][dag.neurons]
     _check_named(net, code)
+    check_own(net)
     used, activation = np.unique(code, return_inverse=True)
     arrays = {
         "edges": dag.edges,

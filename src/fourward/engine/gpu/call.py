@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter stands in for a card, as tests ask for with TRITON_INTERPRET=1."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
 
 _Wanted = dict[tuple[Any, ...], Callable[[], None]]
 _wanted: ContextVar[_Wanted | None] = ContextVar("wanted", default=None)  # in a rehearsal, what is to be compiled

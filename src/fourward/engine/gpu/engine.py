@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from importlib import metadata
 
 import torch
 
 from fourward.engine.autograd import BRIDGES, BridgedRunner
 from fourward.engine.base import Engine, Request, Runner
-from fourward.engine.gpu.call import reserve
+from fourward.engine.gpu.call import interpreting, reserve
 from fourward.engine.gpu.program import kind_of, pack
 from fourward.plan.plan import Plan
 
 TRITON = (3, 6)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
-
-def interpreting() -> bool:
-    """Whether Triton's interpreter stands in for a card, as tests ask for with TRITON_INTERPRET=1."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 def triton_version() -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fourward.engine.base import plain
 from fourward.engine.gpu import by_lists, by_panels, ways
-from fourward.engine.gpu.call import rehearse
+from fourward.engine.gpu.call import interpreting, rehearse
 from fourward.engine.gpu.case import Case, wide_of
 from fourward.engine.gpu.program import LAYOUT, PANELS, Shape
 from fourward.engine.gpu.ways import describe
@@ -47,6 +47,11 @@ def kept_like(x: Tensor, shape: Shape) -> Tensor:
 def _forward_of(*facts: Any) -> tuple[int, int, by_panels.Forward | by_lists.Forward]:
     """Columns of the result, numbers that are kept, and the launches."""
     case = Case(*facts)
+    if case.device.type != "cuda" and not interpreting():
+        raise EngineError(
+            f"this network was made for a CUDA card, and now it is on {case.device}. net.to({str(case.device)!r}) "
+            "chooses an engine anew; an exported network has to be exported again, from there."
+        )
     kept = kept_size(case.shape, case.batch, case.dtype, case.more)
     return case.columns, kept, by_panels.Forward(case) if case.shape.kind == PANELS else by_lists.Forward(case)
 
