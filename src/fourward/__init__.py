@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, exchange, layering, paper
+    from fourward import errors, exchange, layering, paper, study, train
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, files, generate, orient
     from fourward.graph.dag import Dag
@@ -41,6 +41,8 @@ _HOMES = {
     "orient": "fourward.graph",
     "paper": "fourward",
     "save": "fourward.nn.saved",
+    "study": "fourward",
+    "train": "fourward",
     "view": "fourward",
 }
 
@@ -63,6 +65,8 @@ __all__ = [
     "orient",
     "paper",
     "save",
+    "study",
+    "train",
     "view",
 ]
 

@@ -23,7 +23,7 @@ class CycleError(GraphError):
     def __init__(self, cycle: Sequence[Hashable], repair: str = "fourward.orient.remove_feedback(graph)") -> None:
         self.cycle, self.repair = list(cycle), repair
         super().__init__(
-            f"the graph has a directed cycle of {len(cycle) - 1} edges: {path_text(cycle)}. "
+            f"the graph has a directed cycle of {counted(len(cycle) - 1, 'edge')}: {path_text(cycle)}. "
             "A network needs a graph without cycles: remove one of these edges, or let "
             f"{repair} remove a small set of them."
         )
@@ -108,6 +108,11 @@ def path_text(labels: Sequence[Hashable], most: int = 12) -> str:
     half = most // 2
     left_out = len(labels) - 2 * half
     return " -> ".join([*map(repr, labels[:half]), f"... {left_out:,} more ...", *map(repr, labels[-half:])])
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things, in words."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def some(items: Iterable[object], most: int = 5) -> str:

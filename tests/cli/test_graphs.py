@@ -219,7 +219,7 @@ def test_export_of_a_checkpoint(run):
     assert told["difference_to_model"] < 1e-3
     told = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
     assert told["difference_to_model"] < 1e-5
-    assert "differ from the model's by" in run("export", "run", "--out", "net.py")[1]
+    assert "differs from the model by" in run("export", "run", "--out", "net.py")[1]
     told = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
     assert told["inputs"] == load("run/best.safetensors").dag.num_inputs
 

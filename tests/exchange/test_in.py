@@ -139,7 +139,7 @@ def test_graphs_without_what_a_network_needs(tmp_path):
     with pytest.raises(WeightError, match="no weights"):
         from_networkx(graph, activation="relu")
     graph.edges["a", "b"]["weight"] = 2.0
-    with pytest.raises(ActivationError, match=r"1 neurons have no activation: 'b'.*--activation"):
+    with pytest.raises(ActivationError, match=r"no activation came for 1 neuron: 'b'.*--activation"):
         from_networkx(graph)
     assert from_networkx(graph, activation="relu")(torch.tensor([3.0])).item() == 6
     graph.nodes["b"]["activation"] = "swish"

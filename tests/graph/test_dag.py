@@ -178,7 +178,7 @@ def test_a_cycle_is_printed_by_its_labels():
 def test_a_cycle_of_a_million_nodes_is_found_at_once():
     n = 10**6
     ring = np.stack((np.arange(n), (np.arange(n) + 1) % n), -1)
-    with pytest.raises(CycleError, match="1000000 edges"):
+    with pytest.raises(CycleError, match="1,000,000 edges"):
         Dag.from_edges(ring)
 
 
@@ -209,6 +209,12 @@ BAD = {
     "number not listed": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=[0, 1]), r"doesn't list: 9"),
     "number among names": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=["a"]), "other labels"),
     "three ends": (lambda: Dag.from_edges([("a", "b", "c")]), r"edge number 0 is \('a', 'b', 'c'\)"),
+    "a set of names": (lambda: Dag.from_edges({("a", "b")}), "edges came as a set.*nodes="),
+    "inputs as a set": (lambda: Dag.from_edges(PAIRS, inputs={"a", "b"}), "inputs= came as a set"),
+    "outputs as a set": (lambda: Dag.from_edges(PAIRS, outputs=frozenset("d")), "outputs= came as a set"),
+    "a graph as edges": (lambda: Dag.from_edges(nx.DiGraph([("a", "b")])), "DiGraph came as edges.*Dag.from_networkx"),
+    "a mapping": (lambda: Dag.from_edges({("a", "b"): 1}), "got dict"),
+    "Dag itself": (lambda: Dag(PAIRS), "Dag.from_edges"),
     "no pair": (lambda: Dag.from_edges([1, 2]), "edge number 0 is 1"),
     "unhashable": (lambda: Dag.from_edges([([1], [2])]), "hashable"),
     "wrong shape": (lambda: Dag.from_edges(np.zeros((3, 3), int)), r"\(E, 2\)"),
@@ -226,6 +232,12 @@ BAD = {
     "unknown label": (lambda: Dag.from_edges(PAIRS).index("q"), "no node has the label 'q'"),
     "values": (lambda: Dag.from_edges(PAIRS).to_scipy([1.0]), "one value for each of 4"),
 }
+
+
+def test_edges_of_a_networkx_graph():
+    graph = nx.DiGraph(PAIRS)
+    assert Dag.from_edges(graph.edges) == Dag.from_edges(list(graph.edges))
+    assert Dag.from_edges({(1, 0), (2, 0)}) == Dag.from_edges([(2, 0), (1, 0)])
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -131,7 +131,7 @@ def test_a_million_edges():
         (lambda: generate.watts_strogatz(10, 3, 0.1), "even"),
         (lambda: generate.watts_strogatz(10, 10, 0.1), "under n=10"),
         (lambda: generate.watts_strogatz(10, 4, 0.1, order="left"), "'random' or 'natural'"),
-        (lambda: generate.barabasi_albert(3, 3), "n=3"),
+        (lambda: generate.barabasi_albert(3, 3), "n=3 and m=3 came.*more than m nodes"),
         (lambda: generate.layered_mlp([3]), "at least an input and an output"),
         (lambda: generate.layered_mlp([3, 0]), "size=0"),
         (lambda: generate.chain(0), "n=0"),
@@ -148,6 +148,9 @@ def test_bad_input(call, message):
 
 def test_c_elegans():
     worm = connectomes.load("c-elegans")
+    strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))
+    named = [(worm.dag.labels[u], worm.dag.labels[v]) for u, v in worm.dag.edges.tolist()]
+    assert worm.weight.tolist() == [strength[pair] for pair in named]
     assert len(worm.classes) == 302
     assert len(worm.edges) == len(worm.strength) == len(set(worm.edges)) == 3709
     assert "10.1038/s41586-019-1352-7" in worm.citation

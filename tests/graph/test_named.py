@@ -59,7 +59,7 @@ def test_files(tmp_path):
     [
         ("er:40", r"er:N:P\[:SEED\] was wanted"),
         ("er:40:0.1:2:7", "was wanted"),
-        ("er:forty:0.1", r"invalid literal.*er:N:P"),
+        ("er:forty:0.1", r"er:N:P\[:SEED\] was wanted, with numbers"),
         ("er:40:1.5", "between 0 and 1"),
         ("er:40:0.1:-1", "seed"),
         ("mlp:3-x", "mlp:SIZES was wanted"),
@@ -97,7 +97,10 @@ def test_the_guess_of_a_familys_edges_is_near(monkeypatch):
 
 
 def test_words_that_mean_nothing(tmp_path):
-    for word in ("er", "zebrafish", str(tmp_path), "missing.csv"):
+    for word in (str(tmp_path), "net.safetensors"):
+        with pytest.raises(FileError, match=r"a graph was wanted.*fourward export"):
+            find(word)
+    for word in ("er", "zebrafish", "missing.csv"):
         with pytest.raises(FileError, match=r"no file .*er:N:P.*c-elegans"):
             find(word)
     assert find("c-elegans", bare=True).weight is None

@@ -306,7 +306,7 @@ def test_a_source_neuron_starts_with_bias_zero():
         (torch.zeros(3, DAG.num_inputs, dtype=torch.bool), "torch.bool"),
         (torch.zeros(3, DAG.num_inputs, dtype=torch.complex64), "complex"),
         (torch.zeros(3, DAG.num_inputs, dtype=torch.float64), r"float64, but the weights are torch.float32"),
-        (np.zeros((3, DAG.num_inputs), np.float32), "ndarray came"),
+        (np.zeros((3, DAG.num_inputs), np.float32), r"ndarray. Try torch.as_tensor\(x, dtype=torch.float32\)"),
         (torch.zeros(3, DAG.num_inputs, device="meta"), "is on meta"),
     ],
 )
@@ -350,8 +350,13 @@ def test_a_card_that_is_not_there(cls, monkeypatch):
     [
         ({"activation": "swish"}, ActivationError, "no activation 'swish'.*relu"),
         ({"activation": 3}, ActivationError, "name or a torch callable"),
+        ({"activation": torch.nn.ReLU}, ActivationError, r"class ReLU came.*make one of it, ReLU\(\)"),
         ({"activation": {"default": "relu", "nobody": "tanh"}}, GraphError, "'nobody'"),
-        ({"activation": {DAG.labels[DAG.neurons[0]]: "relu"}}, ActivationError, "neurons have no activation.*default"),
+        (
+            {"activation": {DAG.labels[DAG.neurons[0]]: "relu"}},
+            ActivationError,
+            "no activation.*default",
+        ),
         ({"activation": {"default": "relu", DAG.labels[DAG.inputs[0]]: "tanh"}}, ActivationError, "is an input"),
         ({"output_activation": "softmax"}, ActivationError, "'softmax'"),
         ({"init": "lecun"}, InitError, "no initialisation 'lecun'.*kaiming_uniform"),

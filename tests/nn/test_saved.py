@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import fourward as fw
-from fourward.errors import ActivationError, EngineError, FileError, GraphError
+from fourward.errors import ActivationError, EngineError, FileError, GraphError, OptionError
 from fourward.nn import saved
 
 LABELS = ["a", 7, 2.5, True, None, ("x", 3, ("y",)), "default", "é\n"]
@@ -66,6 +66,10 @@ def test_what_a_file_cannot_hold(tmp_path):
         fw.save(fw.FourWard(fw.Dag.from_edges([("a", "b")]), torch.cos), path)
     with pytest.raises(GraphError, match=r"frozenset"):
         fw.save(fw.FourWard(fw.Dag.from_edges([("a", frozenset())])), path)
+    for other in (odd_dag(), torch.nn.Sequential(fw.FourWard(odd_dag())), {"weight": torch.zeros(3)}):
+        for write in (fw.save, fw.exchange.export):
+            with pytest.raises(OptionError, match=r"a network was wanted, but this came: (Dag|Sequential|dict)"):
+                write(other, path)
     assert not list(tmp_path.iterdir())
 
 
@@ -102,6 +106,8 @@ def test_foreign_and_broken_files(tmp_path):
     path = tmp_path / "net.safetensors"
     with pytest.raises(FileError, match="there is no file"):
         fw.load(path)
+    with pytest.raises(FileError, match=r"is a folder, but no run's: there is no best.safetensors"):
+        fw.load(tmp_path)
     fw.save(fw.FourWard(odd_dag(), seed=0), path)
     whole = path.read_bytes()
     with pytest.raises(EngineError, match="warp"):

@@ -184,7 +184,7 @@ def test_a_killed_study_goes_on_with_nothing_lost_and_nothing_twice(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ALONE)
     assert done.returncode == 0, done.stderr
     assert f"{320 - len(kept)} done" in done.stdout
-    assert f"{len(kept)} runs were there already" in done.stdout
+    assert f"{len(kept)} runs there already" in done.stdout
     found = [(row.key, row.values, row.when) for row in rows(tmp_path)]
     assert found[: len(kept)] == kept
     assert len({str(sorted(key.items())) for key, _, _ in found}) == len(found) == 320

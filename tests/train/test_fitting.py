@@ -101,6 +101,8 @@ def test_every_process_takes_its_share_of_the_same_batches():
         ({"learning_rate": -1.0}, OptionError, "learning_rate=-1.0"),
         ({"batch_size": 2.5}, OptionError, "batch_size=2.5"),
         ({"patience": 3}, OptionError, "held"),
+        ({"held": 0.2}, OptionError, r"held=\(x, y\)"),
+        ({"held": (torch.zeros(1, 2),)}, OptionError, r"held=\(x, y\)"),
         ({"schedule": "steps"}, OptionError, "one-cycle"),
         ({"task": "clustering"}, OptionError, "clustering"),
         ({"device": "gpu7"}, OptionError, "gpu7"),

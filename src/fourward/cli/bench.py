@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourward.cli.options import JsonOption, Reading, print_json, reads_graph, report_changes, warn_if_busy
+from fourward.errors import counted
 
 if TYPE_CHECKING:
     from fourward.study.bench import Place
@@ -54,9 +55,8 @@ def bench(
     if as_json:
         print_json(about | {"methods": [place._asdict() for place in places]})
         return
-    print(
-        f"{word}: {dag!r}, batches of {batch}, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    )
+    with_threads = counted(torch.get_num_threads(), "thread")
+    print(f"{word}: {dag!r}, batches of {batch}, {device}, {with_threads}, torch {torch.__version__}")
     for place in places:
         print(_line(place, places[0]))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fourward.cli.options import JsonOption, print_json
+from fourward.errors import FileError
 
 if TYPE_CHECKING:
     from fourward.nn.module import FourWard
@@ -66,7 +67,7 @@ def export(
     if "largest_difference" in told:
         print(f"in onnxruntime its outputs differ by {told['largest_difference']:.2g} at most")
     if apart is not None:
-        print(f"on data like that of the training its outputs differ from the model's by {apart:.2g} at most")
+        print(f"on data like that of the training the network differs from the model by {apart:.2g} at most")
     if apart is not None and not apart <= _MUCH:
         print(
             f"this is much: {out.suffix} holds single precision, and some features lie far from 0 beside their "
@@ -82,8 +83,11 @@ def _network(path: Path, bare: bool, out: Path) -> tuple[FourWard, float | None]
     from fourward.train import checkpoint
     from fourward.train.whole import difference, whole
 
-    if path.is_dir():
-        path = path / checkpoint.BEST
+    if not path.exists():
+        raise FileError(
+            f"there is no file {path}. Trained networks are exported, as `fourward train` leaves them; `fourward "
+            "graph` writes graphs."
+        )
     if bare or "model" not in saved.read(path)[1]:
         return saved.load(path).eval(), None
     model = checkpoint.load(path)[0]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fourward.cli.options import JsonOption, Reading, ThingWord, network_file, print_json, reads_graph, report_changes
-from fourward.errors import OptionError
+from fourward.errors import OptionError, counted
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def _lines(word: str, found: dict[str, Any]) -> list[str]:
         f"  edges        {found['edges']:,}",
         f"  inputs       {found['inputs']:,}",
         f"  outputs      {found['outputs']:,}",
-        f"  height       {found['height']:,} layers, the widest of {found['widest_layer']:,} nodes",
+        f"  height       {counted(found['height'], 'layer')}, the widest of {counted(found['widest_layer'], 'node')}",
         f"  attenuation  {found['attenuation']:.2f} nodes a layer",
         *(
             f"  {kind + '-degree':<13}{d['least']:,} to {d['most']:,}, mean {d['mean']:.2f}"

@@ -141,15 +141,12 @@ def _labels(words: str | None) -> list[str] | None:
 
 
 def network_file(word: str) -> Path | None:
-    """The file of a network that a word names: a .safetensors file, or the best one of a run's folder."""
+    """The network that a word names: a .safetensors file, or the folder of a run."""
     from fourward.graph.connectomes import NAMES
 
     path = Path(word)
-    if path.is_dir() and word not in NAMES:
-        from fourward.train.checkpoint import BEST
-
-        return path / BEST
-    return path if path.suffix.lower() == ".safetensors" else None
+    folder = path.is_dir() and word not in NAMES
+    return path if folder or path.suffix.lower() == ".safetensors" else None
 
 
 def warn_if_busy() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fourward.study.run import Progress
 
 Out = Annotated[Path, typer.Option(help=f"Folder of {FILE}; what is in it isn't run again.")]
+From = Annotated[Path, typer.Option("--out", help=f"Folder of {FILE}.")]  #: for those who run nothing
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Sizes = Annotated[str | None, typer.Option(help=WORDS["sizes"])]
 Densities = Annotated[str | None, typer.Option(help=WORDS["densities"])]
@@ -178,7 +179,7 @@ def _everything(out: Path, words: dict[str, Any], seconds: float | None, retry: 
 
 
 def gains(
-    out: Out = FOLDER,
+    out: From = FOLDER,
     training: Annotated[bool, typer.Option("--training", help="Of training steps instead of forward passes.")] = False,
     json: Json = False,
 ) -> None:
@@ -204,7 +205,7 @@ def gains(
     _print_table("gains", names, [[*map(str, place), *map(found.get, pairs)] for place, found in sorted(lines.items())])
 
 
-def status(out: Out = FOLDER, json: Json = False) -> None:
+def status(out: From = FOLDER, json: Json = False) -> None:
     """How much of a study is done, cut off and failed, cell by cell.
 
     Example: `fourward study status --json`
@@ -227,7 +228,7 @@ def status(out: Out = FOLDER, json: Json = False) -> None:
 
 
 def export(
-    out: Out = FOLDER,
+    out: From = FOLDER,
     format: Annotated[str, typer.Option(help="csv or parquet.")] = "csv",
     to: Annotated[Path | None, typer.Option(help="Folder for the tables; default: that of the results.")] = None,
 ) -> None:
@@ -243,7 +244,7 @@ def export(
 
 
 def figures(
-    out: Out = FOLDER,
+    out: From = FOLDER,
     to: Annotated[
         Path | None, typer.Option(help="Folder for the pictures; default: figures, in that of --out.")
     ] = None,
@@ -261,7 +262,7 @@ def figures(
 
 
 def report(
-    out: Out = FOLDER,
+    out: From = FOLDER,
     to: Annotated[Path | None, typer.Option(help="Folder for report.html; default: that of the results.")] = None,
 ) -> None:
     """Write report.html: all figures and tables, the machine, and the paper's findings beside yours, in one file.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourward.cli.options import Reading, network_file, reads_graph, report_changes
-from fourward.errors import MissingExtraError, OptionError, some
+from fourward.errors import MissingExtraError, OptionError, counted, some
 
 if TYPE_CHECKING:
     from fourward.graph.dag import Dag
@@ -190,9 +190,10 @@ def _tell(result: Result, as_json: bool) -> None:
         print(json.dumps(said, allow_nan=False))
         return
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{model.task} of {some(model.targets)} by {len(model.features):,} features; {model.net.dag!r}")
+    features, seen = counted(len(model.features), "feature"), counted(epochs, "epoch")
+    console.print(f"{model.task} of {some(model.targets)} by {features}; {model.net.dag!r}")
     console.print(f"rows: {rows['learn']:,} to learn from, {rows['held']:,} held out, {rows['test']:,} to test on")
-    console.print(f"{epochs} epochs in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
+    console.print(f"{seen} in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
     if result.measures is not None:
         console.print("on rows it never saw:")
         show(console, result.measures)

@@ -15,7 +15,7 @@ from fourward.exchange.latex import to_latex
 from fourward.exchange.onnx import to_onnx
 from fourward.exchange.source import to_python
 from fourward.nn import saved
-from fourward.nn.module import FourWard
+from fourward.nn.module import FourWard, check_own
 
 
 def to_pt2(net: FourWard, path: str | Path) -> None:
@@ -70,6 +70,7 @@ def export(net: FourWard, path: str | Path) -> None:
 
     The file appears whole or not at all. Its ending says the format: see `ENDINGS`.
     """
+    check_own(net)
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise FileError(f"{path}: a network can't be exported to {ending or 'a file without an ending'}. Known are "

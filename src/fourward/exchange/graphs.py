@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 import torch
 
-from fourward.errors import ActivationError, WeightError, some
+from fourward.errors import ActivationError, WeightError, counted, some
 from fourward.graph import files, weighted
 from fourward.graph.dag import Chosen
 from fourward.graph.weighted import Loaded
@@ -61,8 +61,8 @@ def from_loaded(loaded: Loaded, activation: One | None = None, **options: Any) -
     bare = [label for label, one in zip(labels, chosen, strict=True) if one is None]
     if bare:
         raise ActivationError(
-            f"{len(bare):,} neurons have no activation: {some(bare)}. activation=, on the command line --activation, "
-            "is for these."
+            f"no activation came for {counted(len(bare), 'neuron')}: {some(bare)}. activation=, on the command "
+            "line --activation, is for these."
         )
     options = {"bias": loaded.bias is not None, "init": "zeros"} | options
     # A neuron that is itself called "default" is the only one that the default is for: all others are named.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fourward.errors import OptionError, WeightError
+from fourward.errors import OptionError, WeightError, counted
 from fourward.exchange.formulas import HELPERS, Python
 from fourward.exchange.graphs import names_of
 from fourward.nn.module import FourWard
@@ -23,9 +23,10 @@ def to_python(net: FourWard) -> str:
     functions = [
         line for name, text in formulas.items() for line in ("", "", f"def f_{name}(z):", f"    return {text}")
     ]
+    nodes, edges = counted(dag.num_nodes, "node"), counted(dag.num_edges, "edge")
     return "\n".join(
         [
-            f'"""A network of {dag.num_nodes} nodes and {dag.num_edges} edges, written by fourward."""',
+            f'"""A network of {nodes} and {edges}, written by fourward."""',
             "",
             "import math",
             *helpers,

@@ -62,6 +62,12 @@ class Connectome:
         return self._acyclic.removed
 
     @cached_property
+    def weight(self) -> IntArray:
+        """(E,) the strength of each of `dag.edges`, as in fourward.draw(worm.dag, weight=worm.weight)."""
+        strength, labels = dict(zip(self.edges, self.strength.tolist(), strict=True)), self.dag.labels
+        return frozen(np.array([strength[labels[u], labels[v]] for u, v in self.dag.edges.tolist()]))
+
+    @cached_property
     def _acyclic(self) -> Acyclic:
         return self.acyclic()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
@@ -79,10 +79,15 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
     Integer labels stand in ascending order, any others in order of first appearance; `nodes` states
     another order and may name nodes without edges.
     """
-    pairs = _materialised(pairs)
+    unordered, pairs = isinstance(pairs, set | frozenset), _materialised(pairs)
     array = _integer_pairs(pairs)
     if array is not None:
         return _from_integer_array(array, nodes)
+    if unordered and nodes is None:
+        raise GraphError(
+            "edges came as a set, whose order differs from run to run, and with it that of the nodes and the features. "
+            "Give a list of edges, or the order of the nodes as nodes=."
+        )
     listed = [_pair(pair, k) for k, pair in enumerate(pairs)]
     labels = _label_tuple(nodes) if nodes is not None else tuple(dict.fromkeys(v for pair in listed for v in pair))
     index = {label: i for i, label in enumerate(labels)}
@@ -186,7 +191,11 @@ def _materialised(pairs: Any) -> Any:
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise GraphError(f"an array of edges must have shape (E, 2), but this one has {pairs.shape}.")
         return pairs
-    if isinstance(pairs, Mapping | str | bytes) or not isinstance(pairs, Iterable):
+    for is_kind, name in ((is_networkx, "networkx"), (is_rustworkx, "rustworkx"), (is_scipy, "scipy")):
+        if is_kind(pairs):
+            raise GraphError(f"a {type(pairs).__name__} came as edges. Dag.from_{name} takes it whole.")
+    mapping = isinstance(pairs, Mapping) and not isinstance(pairs, Set)  # networkx's views of edges are both
+    if mapping or isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
         raise GraphError(
             f"edges must be pairs of labels, such as [('a', 'b')], or an (E, 2) array; got {type(pairs).__name__}."
         )
@@ -270,6 +279,8 @@ def label_list(labels: Any, name: str) -> list[Hashable]:
     """Labels as a list, each of them hashable; `name` says in an error which argument it was."""
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise GraphError(f"{name}={labels!r} came, but a list of labels was wanted, such as ['a', 'b'].")
+    if isinstance(labels, set | frozenset):
+        raise GraphError(f"{name}= came as a set, but its order counts, and a set has none. Give a list of labels.")
     listed = list(labels)
     for label in listed:
         if not isinstance(label, Hashable):

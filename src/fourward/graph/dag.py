@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
-from fourward.errors import CycleError, GraphError, some
+from fourward.errors import CycleError, GraphError, counted, some
 from fourward.graph import convert
 from fourward.graph.convert import EdgeList, IntArray, Labels, Nodes, frozen
 from fourward.graph.walk import find_cycle, peel_sinks, sort_edges
@@ -46,6 +46,12 @@ class Dag:
     outputs: IntArray  #: (O,) nodes whose activations the network returns, in order; any node may be one
     order: IntArray  #: (N,) the nodes in a topological order: inputs, then the rest by longest-path layer and index
     in_start: IntArray  #: (N+1,) the edges into node order[q] are edges[in_start[q]:in_start[q+1]]
+
+    def __new__(cls, *arrays: Any, **named: Any) -> Dag:
+        """Say how a Dag is made to those who give a graph."""
+        if len(arrays) + len(named) != 6:
+            raise GraphError("a Dag isn't made by Dag(...): take Dag.from_edges(pairs), or Dag.from_networkx(graph).")
+        return super().__new__(cls)
 
     @classmethod
     def from_edges(cls, edges: Any, *, nodes: Nodes = None, inputs: Chosen = None, outputs: Chosen = None) -> Dag:
@@ -194,7 +200,7 @@ class Dag:
         if not found.all():
             k = int(np.flatnonzero(~found)[0])
             pair = (self.labels[int(raw.source[k])], self.labels[int(raw.target[k])])
-            raise GraphError(f"{np.count_nonzero(~found):,} of these pairs are no edges, the first is {pair!r}.")
+            raise GraphError(f"the graph lacks {np.count_nonzero(~found):,} of these edges; the first is {pair!r}.")
         return place
 
     def to_networkx(self) -> nx.DiGraph:
@@ -246,7 +252,7 @@ class Dag:
     def __repr__(self) -> str:
         counts = ((self.num_nodes, "node"), (self.num_edges, "edge"))
         ends = ((self.num_inputs, "input"), (self.num_outputs, "output"))
-        return "Dag(" + ", ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts + ends) + ")"
+        return "Dag(" + ", ".join(counted(n, word) for n, word in counts + ends) + ")"
 
 
 def _restore(labels: Labels, *arrays: IntArray) -> Dag:
@@ -299,7 +305,7 @@ def _check_self_loops(raw: EdgeList) -> None:
     if len(loops):
         named = some(raw.labels[v] for v in np.unique(loops).tolist())
         raise GraphError(
-            f"{len(loops):,} edges lead from a node to itself, at: {named}. "
+            f"the graph has {counted(len(loops), 'edge')} from a node to itself, at: {named}. "
             "A neuron can't feed itself in one pass: remove these edges, or call "
             "fourward.orient.remove_feedback(graph), which does."
         )
@@ -335,6 +341,6 @@ def _check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:
     if len(fed):
         named = some(labels[v] for v in fed.tolist())
         raise GraphError(
-            f"inputs can't have incoming edges, because x sets their values, but {len(fed):,} do: {named}. "
+            f"inputs can't have incoming edges, because x sets their values, but {len(fed):,} of these have: {named}. "
             "Remove the edges that lead to them, or choose other inputs."
         )

@@ -68,7 +68,9 @@ def barabasi_albert(n: int, m: int, *, order: Order = "random", seed: Seed = Non
     import rustworkx as rx  # inside: nothing else here needs it, and a network runs without it
 
     _check_count("m", m, 1)
-    _check_count("n", n, m + 1)
+    _check_count("n", n, 1)
+    if n <= m:
+        raise OptionError(f"n={n} and m={m} came, but a node joins m others, so there must be more than m nodes.")
     rng = generator(seed)
     graph = rx.barabasi_albert_graph(n, m, seed=_seed(rng))
     pairs = np.asarray(graph.edge_list(), dtype=np.int64).reshape(-1, 2)

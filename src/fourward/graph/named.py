@@ -109,6 +109,11 @@ def _given(word: str, bare: bool, options: dict[str, Any]) -> tuple[Weighted, bo
         if set_options:
             raise OptionError(f"{', '.join(set_options)} came, but {word!r} isn't read from a file.")
         return (_connectome(word), True) if word in connectomes.NAMES else (_generated(name, numbers), False)
+    if Path(word).is_dir() or Path(word).suffix.lower() == ".safetensors":
+        raise FileError(
+            f"{word!r} came, where a graph was wanted. If it is a network or a run's folder, `fourward export` writes "
+            "its graph."
+        )
     if not Path(word).is_file():
         raise FileError(
             f"there is no file {word!r}, and it names no graph: these are {', '.join(USAGE)}, and the nervous "
@@ -131,7 +136,8 @@ def _generated(name: str, words: list[str]) -> Weighted:
     except ValueError as error:
         if isinstance(error, FourwardError):
             raise
-        raise OptionError(f"{':'.join((name, *words))!r}: {error}; {family.usage(name)} was wanted.") from None
+        came = ":".join((name, *words))
+        raise OptionError(f"{came!r} came, but {family.usage(name)} was wanted, with numbers.") from error
     ends = ([dag.labels[v] for v in chosen.tolist()] for chosen in (dag.inputs, dag.outputs))
     return Weighted(EdgeList(dag.source, dag.target, dag.labels, True, *ends))
 

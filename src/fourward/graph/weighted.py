@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import networkx as nx
 import numpy as np
 
-from fourward.errors import CycleError, FileError, GraphError, OptionError, WeightError, some
+from fourward.errors import CycleError, FileError, GraphError, OptionError, WeightError, counted, some
 from fourward.graph import convert
 from fourward.graph.convert import EdgeList, IntArray
 from fourward.graph.dag import Chosen, Dag
@@ -146,16 +146,18 @@ def _check_edges(given: Weighted) -> None:
     loops = np.flatnonzero(graph.source == graph.target)
     if len(loops):
         raise GraphError(
-            f"{len(loops):,} edges lead from a node to itself: {_named(given, loops)}. A neuron can't feed itself in "
-            f"one pass: remove_feedback=True, on the command line --remove-feedback {_HAVE_IT}, removes these."
+            f"the graph has {counted(len(loops), 'edge')} from a node to itself: {_named(given, loops)}. A neuron "
+            "can't feed itself in one pass: remove_feedback=True, on the command line --remove-feedback "
+            f"{_HAVE_IT}, removes these."
         )
     keys = _keys(graph.source, graph.target, len(graph.labels))
     order = np.argsort(keys, kind="stable")
     again = np.sort(order[1:][keys[order[1:]] == keys[order[:-1]]])
     if len(again):
         raise GraphError(
-            f"{len(again):,} edges come again: {_named(given, again)}. Each pair of nodes has one edge and one weight: "
-            f"merge=True, on the command line --merge {_HAVE_IT}, adds up the weights of those that come again."
+            f"the graph repeats {counted(len(again), 'edge')}: {_named(given, again)}. Each pair of nodes has one edge "
+            f"and one weight: merge=True, on the command line --merge {_HAVE_IT}, adds up the weights of those that "
+            "come again."
         )
 
 

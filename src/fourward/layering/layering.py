@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fourward._jit import compiled
-from fourward.errors import LayeringError
+from fourward.errors import LayeringError, counted
 from fourward.graph.convert import IntArray, frozen
 from fourward.graph.dag import Dag
 
@@ -84,8 +84,8 @@ class Layering:
         if len(wrong):
             u, v = dag.edges[wrong[0]].tolist()
             raise LayeringError(
-                f"{len(wrong):,} edges don't lead to a higher layer; the first leads from {dag.labels[u]!r} in "
-                f"layer {self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
+                f"{counted(len(wrong), 'edge')} should lead to a higher layer; the first leads from {dag.labels[u]!r} "
+                f"in layer {self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
             )
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +103,8 @@ class Layering:
         return type(self), (self.dag, np.asarray(self.level))
 
     def __repr__(self) -> str:
-        return f"Layering({self.dag.num_nodes:,} nodes in {self.height:,} layers, attenuation {self.attenuation:.2f})"
+        size = f"{counted(self.dag.num_nodes, 'node')} in {counted(self.height, 'layer')}"
+        return f"Layering({size}, attenuation {self.attenuation:.2f})"
 
 
 def check_same_graph(dag: Dag, layering: Layering) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fourward.engine.base import Dropout, pass_key
-from fourward.errors import GraphError, InputError, OptionError, WeightError
+from fourward.errors import GraphError, InputError, OptionError, WeightError, counted
 from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn.choices import Activations, One, resolve
@@ -121,7 +121,9 @@ class DagModule(nn.Module, ABC):
 
     def _check(self, x: Tensor, dtype: torch.dtype, device: torch.device, autocast: bool) -> None:
         if not isinstance(x, Tensor):
-            raise InputError(f"x must be a torch tensor, but a {type(x).__name__} came. Try torch.as_tensor(x).")
+            raise InputError(
+                f"x must be a torch tensor, but this came: {type(x).__name__}. Try torch.as_tensor(x, dtype={dtype})."
+            )
         if x.is_nested:
             raise InputError("x is a nested tensor. Bring its parts together, for example with torch.cat(x.unbind()).")
         if x.layout != torch.strided:
@@ -131,8 +133,8 @@ class DagModule(nn.Module, ABC):
             raise InputError(f"x is {x.dtype}: {kind}. Convert it, for example with x.to({dtype}).")
         if x.dim() == 0 or x.shape[-1] != self.dag.num_inputs:
             raise InputError(
-                f"x has shape {tuple(x.shape)}, but its last dimension must hold {self.dag.num_inputs} features, "
-                "one for each input of the graph."
+                f"x has shape {tuple(x.shape)}, but its last dimension must hold "
+                f"{counted(self.dag.num_inputs, 'feature')}, one for each input of the graph."
             )
         if x.device != device:
             raise InputError(f"x is on {x.device}, but the network is on {device}. Move one with .to().")
@@ -146,8 +148,8 @@ class DagModule(nn.Module, ABC):
             raise WeightError(f"the weights are {weight.dtype}, but neurons take real numbers.")
         if weight.shape != (self.dag.num_edges,):
             raise WeightError(
-                f"the weights have shape {tuple(weight.shape)}, but the graph has {self.dag.num_edges:,} edges: "
-                "give one number for each, in the order of dag.edges."
+                f"the weights have shape {tuple(weight.shape)}, but the graph has "
+                f"{counted(self.dag.num_edges, 'edge')}: give one number for each, in the order of dag.edges."
             )
         if (bias is not None) != with_bias:
             raise WeightError(
@@ -158,8 +160,9 @@ class DagModule(nn.Module, ABC):
         bias = torch.as_tensor(bias).detach()
         if bias.shape != (len(self.dag.neurons),):
             raise WeightError(
-                f"the biases have shape {tuple(bias.shape)}, but the graph has {len(self.dag.neurons):,} neurons "
-                "that aren't inputs: give one number for each, in node order."
+                f"the biases have shape {tuple(bias.shape)}, but the graph has "
+                f"{counted(len(self.dag.neurons), 'neuron')} apart from its inputs: give one number for each, in node "
+                "order."
             )
         return weight, bias
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.errors import ActivationError, some
+from fourward.errors import ActivationError, counted, some
 from fourward.graph.convert import IntArray
 from fourward.graph.dag import Dag
 from fourward.plan.activations import BY_CODE, CUSTOM, lookup
@@ -96,6 +96,8 @@ def _code(one: One, custom: dict[Any, int]) -> int:
         return lookup(one).code
     if not callable(one):
         raise ActivationError(f"{one!r} came as an activation, but it must be a name or a torch callable.")
+    if isinstance(one, type):
+        raise ActivationError(f"the class {one.__name__} came as an activation: make one of it, {one.__name__}().")
     return custom.setdefault(one, CUSTOM + len(custom))
 
 
@@ -106,5 +108,5 @@ def _check_complete(dag: Dag, single: Mapping[Hashable, One], output_activation:
     missing = [dag.labels[v] for v in dag.neurons.tolist() if v not in named]
     if missing:
         raise ActivationError(
-            f"{len(missing):,} neurons have no activation: {some(missing)}. Name them, or add a 'default'."
+            f"no activation came for {counted(len(missing), 'neuron')}: {some(missing)}. Name them, or add a 'default'."
         )

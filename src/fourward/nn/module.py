@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fourward.engine import registry
 from fourward.engine.base import Dropout, Request, Runner
-from fourward.errors import WeightError
+from fourward.errors import OptionError, WeightError
 from fourward.graph.dag import Dag
 from fourward.layering import Layering
 from fourward.nn.base import DagModule
@@ -175,7 +175,15 @@ class FourWard(DagModule):
 
 
 def check_own(net: FourWard) -> None:
-    """Refuse weights that torch computes from others: what is loaded would be lost, what is saved a pass too old."""
+    """Refuse what is no network, and weights that torch computes from others.
+
+    Loaded, these would be lost; saved, they would be a pass too old.
+    """
+    if not isinstance(net, FourWard):
+        raise OptionError(
+            f"a network was wanted, but this came: {type(net).__name__}. FourWard(dag) makes one of a Dag, and a "
+            "fitted estimator has one as model_.net."
+        )
     for name in ("weight", "bias"):
         if name not in net._parameters:
             raise WeightError(

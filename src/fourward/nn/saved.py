@@ -41,6 +41,7 @@ Said = dict[str, Any]
 
 #: Goes up when an older fourward could no longer read the files.
 FORMAT = 1
+BEST = "best.safetensors"  #: the one to take of a run's folder
 _KEY = "fourward"
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -55,17 +56,17 @@ def save(net: FourWard, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, engine: str = "auto", device: torch.device | str | None = None) -> FourWard:
-    """The network in a file that `save` or `fourward train` wrote; of the latter without its adaptors."""
+    """The network in a file that `save` or `fourward train` wrote, or in a run's folder; without a run's adaptors."""
     tensors, said = read(path)
     return unpack(path, tensors, said, engine=engine, device=device)
 
 
 def pack(net: FourWard) -> tuple[Tensors, Said]:
     """The tensors of a network, and what else is to be said of it in JSON."""
+    check_own(net)
     dag = net.dag
     code = net.plan.code[net.plan.position][dag.neurons]
     _check_named(net, code)
-    check_own(net)
     used, activation = np.unique(code, return_inverse=True)
     arrays = {
         "edges": dag.edges,
@@ -133,8 +134,13 @@ def write(path: str | Path, tensors: Tensors, said: Said) -> None:
 
 
 def read(path: str | Path) -> tuple[Tensors, Said]:
-    """The tensors and the JSON of a file that `write` wrote."""
-    if not Path(path).is_file():
+    """The tensors and the JSON of a file that `write` wrote; of a run's folder, those of its best model."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / BEST
+        if not path.exists():
+            raise FileError(f"{path.parent} is a folder, but no run's: there is no {BEST} in it.")
+    if not path.is_file():
         raise FileError(f"there is no file {path}.")
     try:
         with safe_open(path, "pt") as file:

@@ -26,7 +26,7 @@ from fourward.nn.saved import Said, Tensors
 from fourward.train.model import Model, Scaling
 
 #: In the folder of a run: the model of the lowest held-out loss, and the model as it stands.
-BEST, LAST = "best.safetensors", "last.safetensors"
+LAST = "last.safetensors"
 
 
 def save(path: str | Path, model: Model, setup: Said | None = None, state: Said | None = None) -> None:

@@ -73,6 +73,8 @@ def fit(
     options = Options(epochs, batch_size, learning_rate, weight_decay, schedule, smoothing, patience, seed)
     if patience is not None and held is None:
         raise OptionError("patience looks at held-out samples: give held=(x, y) too.")
+    if held is not None and not (isinstance(held, tuple | list) and len(held) == 2):
+        raise OptionError("held came without x and y: give held-out samples and their targets, as held=(x, y).")
     like = next(model.parameters(), None)
     if like is None:
         raise OptionError("the model has no parameters, so there is nothing to learn.")

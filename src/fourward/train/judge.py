@@ -74,7 +74,7 @@ def write_rows(names: list[str], rows: Iterator[list[Any]], file: TextIO) -> Non
 
 def _open(path: str | Path, device: str) -> tuple[Model, Said | None]:
     path = Path(path)
-    model, said, _ = checkpoint.load(path / checkpoint.BEST if path.is_dir() else path, device=device)
+    model, said, _ = checkpoint.load(path, device=device)
     return model, said
 
 

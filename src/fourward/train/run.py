@@ -31,9 +31,9 @@ from fourward._files import replacing
 from fourward.errors import DataError, FileError, FourwardError, OptionError, TrainingError
 from fourward.graph.dag import Dag
 from fourward.nn.module import FourWard
-from fourward.nn.saved import damage_of
+from fourward.nn.saved import BEST, damage_of
 from fourward.train import checkpoint
-from fourward.train.checkpoint import BEST, LAST
+from fourward.train.checkpoint import LAST
 from fourward.train.data import Array, Data, read, split
 from fourward.train.fitting import Best, as_samples, run_loop
 from fourward.train.history import History

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fourward.errors import InputError
+from fourward.errors import InputError, counted
 from fourward.graph.convert import IntArray
 from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
@@ -98,11 +98,6 @@ def choose_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = N
         return Part(nodes, edges, f"Shown: {words} and all {counted(dag.num_edges, 'edge')}.")
     kept, which = _strongest(edges, weight)
     return Part(nodes, kept, f"Shown: {words}, and {len(kept):,} of {counted(dag.num_edges, 'edge')}, {which}.")
-
-
-def counted(number: int, word: str) -> str:
-    """A number of things, in words."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _strongest(edges: IntArray, weight: FloatArray | None) -> tuple[IntArray, str]:

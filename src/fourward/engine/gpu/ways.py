@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fourward.engine.gpu.program import LISTS, PANELS, STRETCH, Shape
+from fourward.errors import counted
 from fourward.plan.activations import ACTIVATIONS
 from fourward.plan.tiles import SIDE
 
@@ -95,7 +96,7 @@ def describe(shape: Shape) -> str:
         filled = shape.edges / (shape.tiles + shape.panels) / SIDE**2
         tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights, {filled:.0%} filled"
         if how.name == "panels":
-            return f"walks {shape.panels} panels of {SIDE} neurons in one launch: {tiles}"
+            return f"walks {counted(shape.panels, 'panel')} of {SIDE} neurons in one launch: {tiles}"
         count = -(-shape.panels // STRETCH)
         return f"walks {count} stretches of {STRETCH} panels, products between them spread over the card: {tiles}"
     if shape.levels == 0:

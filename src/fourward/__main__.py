@@ -1,0 +1,8 @@
+"""`python -m fourward`: the same as `fourward`."""
+
+import sys
+
+from fourward.cli.app import main
+
+if __name__ == "__main__":
+    sys.exit(main())
