@@ -13,7 +13,14 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
     assert len(outcome.times) == 2
     assert all(forward > 0 and step > 0 for forward, step in outcome.times.values())
     said = " ".join(capsys.readouterr().out.split())
-    for words in ("302 neurons", "2,542 synapses", "height 59", "attenuation 5.12", "held-out", "the paper's method"):
+    for words in (
+        "302 neurons",
+        "2,542 connections",
+        "height 59",
+        "attenuation 5.12",
+        "held-out",
+        "the paper's method",
+    ):
         assert words in said
 
 

@@ -71,7 +71,7 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
     lay = net.layering
     console.print(f"[bold]C. elegans[/bold], chemical synapses. {worm.citation}")
     console.print(
-        f"{worm.dag.num_nodes} neurons, {worm.dag.num_edges:,} synapses "
+        f"{worm.dag.num_nodes} neurons, {worm.dag.num_edges:,} connections "
         f"({len(worm.removed):,} feedback edges left out), height {lay.height}, attenuation {lay.attenuation:.2f}"
     )
     console.print(net.explain())
