@@ -163,6 +163,14 @@ def test_commands_run(page, capsys):
             assert app.main(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("page", **named([*PAGES, ROOT / "CHANGELOG.md"]))
+def test_links_lead_to_files_of_the_repository(page):
+    """Where many read them; the site's own build checks them there, and the anchors."""
+    links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", FENCE.sub("", page.read_text()))
+    missing = [link for link in links if not re.match(r"[a-z]+:", link) and not (page.parent / link).exists()]
+    assert not missing
+
+
 def test_every_picture_is_made_by_the_tool():
     assert {path.name for path in FOLDER.iterdir()} == set(PICTURES)
     shown = "\n".join(page.read_text() for page in PAGES)

@@ -45,6 +45,7 @@ def test_links_of_the_repository_hold_on_the_site():
     assert shown("[t](../benchmarks/results/gpu.md)", "gpu.md") == "[t](results/gpu.md)"
     assert shown("[t](../../benchmarks/results/cpu.png)", "howto/a.md") == "[t](../results/cpu.png)"
     assert shown("[r](../results/gpu/report.html)", "reproduction.md") == "[r](reports/gpu/report.html)"
+    assert shown("[n](../notebooks/worm.ipynb)", "howto/a.md") == "[n](../notebooks/worm.md)"
     assert shown("[e](docs/extend/engine.md)", "contributing.md") == "[e](extend/engine.md)"
     assert shown("[e](docs/extend/engine.md)", "index.md") == "[e](docs/extend/engine.md)"
 
@@ -55,6 +56,12 @@ def test_tables_come_from_the_results():
     assert "ps/edge/sample |\n" in docs_site.table("cpu.md", "ps/edge/sample")
     with pytest.raises(StopIteration):
         docs_site.table("cpu.md", "no such column")
+
+
+def test_a_page_stands_within_a_page():
+    text = docs_site.on_page_markdown("a\n\n<!-- page b.html A b -->\n", page_at("index.md"), None, None)
+    assert text.startswith("a\n\n[Open it alone](b.html)")
+    assert '<iframe class="network" src="b.html" title="A b" loading="lazy"></iframe>\n' in text
 
 
 def test_a_notebook_becomes_a_page():

@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = "benchmarks/results"
 REPORTS = "results"  #: of the study, each in a folder of its machine
 MIRRORED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+FRAME = (
+    r"[Open it alone](\1){ target=_blank }."
+    "\n\n"
+    r'<iframe class="network" src="\1" title="\2" loading="lazy"></iframe>'
+)
 #: Elements whose address a browser fetches by itself, and the attribute that holds it.
 FETCHED = dict.fromkeys(("img", "script", "iframe", "source", "video", "audio", "embed"), "src") | {"link": "href"}
 
@@ -59,10 +64,15 @@ def _worm() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links of the repository hold on the site; a comment `table FILE KEY` becomes a table of the results."""
+    """Links of the repository hold on the site; comments become what only the site has.
+
+    `table FILE KEY` is a table of the results, `page FILE TITLE` a page within the page.
+    """
     up = "../" * page.file.src_uri.count("/")
     text = re.sub(rf"\]\((?:\.\./)+{REPORTS}/", f"]({up}reports/", markdown)
     text = re.sub(rf"\]\((?:\.\./)+{RESULTS}/", f"]({up}results/", text)
+    text = re.sub(r"(\]\([^)\s]+)\.ipynb\)", r"\1.md)", text)  # notebooks are pages there
+    text = re.sub(r"^<!-- page (\S+) (.+) -->$", FRAME, text, flags=re.MULTILINE)
     text = re.sub(
         r'^<!-- table (\S+) (\d+|".+") -->$', lambda m: table(m[1], m[2].strip('"')), text, flags=re.MULTILINE
     )
@@ -116,7 +126,7 @@ def as_markdown(notebook: Any, name: str) -> tuple[str, dict[str, bytes]]:
     parts = [f"*This page is the notebook `docs/notebooks/{name}.ipynb`, with the outputs of its last run.*"]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            parts.append(cell.source.replace(".ipynb)", ".md)"))  # links between notebooks
+            parts.append(cell.source)
         elif cell.cell_type == "code":
             parts.append(f"```python\n{cell.source}\n```")
             parts += [_shown(output, name, pictures) for output in cell.outputs]
