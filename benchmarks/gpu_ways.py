@@ -26,7 +26,7 @@ from fourward import Dag, FourWard, connectomes, generate
 from fourward.study.timing import Call, clock_for
 
 ROUNDS = 5
-BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512), "either": (32, 512)}
+BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512), "either": (32, 128, 512)}
 STEPS = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (name, samples in a slice, steps or edges at a time, warps, neurons at a time, whether four neurons of a panel are
 #: handed on at once), by kind of program; "either" has those of both kinds.
@@ -34,7 +34,19 @@ WAYS: dict[str, list[tuple[Any, ...]]] = {
     "panels": [("panels", 8, steps, warps, 0, fours) for steps, warps, fours in STEPS],
     "lists": [("lists", 32, 8, 4, 8), ("levels", 32, 8, 4, 16), ("levels", 32, 8, 4, 4), ("levels", 32, 32, 4, 4)],
 }
-WAYS["either"] = [("panels", 8, 16, 4, 0, True), *WAYS["lists"]]
+WAYS["either"] = [
+    ("panels", 8, 16, 4, 0, True),
+    ("lists", 32, 8, 4, 8),
+    ("levels", 32, 8, 4, 16),
+    ("levels", 32, 32, 4, 4),
+]
+
+
+def sparse(nodes: int, degree: int) -> Dag:
+    """A random graph with so many edges for each node."""
+    return Dag.from_edges(random_edges(nodes, nodes * degree), nodes=nodes)
+
+
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=64, p=1.0": ("panels", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
     "ER, N=128, p=1.0": ("panels", partial(generate.erdos_renyi, 128, 1.0, seed=0)),
@@ -43,17 +55,14 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=384, p=1.0": ("panels", partial(generate.erdos_renyi, 384, 1.0, seed=0)),
     "ER, N=512, p=1.0": ("panels", partial(generate.erdos_renyi, 512, 1.0, seed=0)),
     "ER, N=1024, p=1.0": ("panels", partial(generate.erdos_renyi, 1024, 1.0, seed=0)),
-    "N=10^4, E=10^5": ("lists", lambda: Dag.from_edges(random_edges(10**4, 10**5), nodes=10**4)),
-    "N=10^4, E=10^6": ("lists", lambda: Dag.from_edges(random_edges(10**4, 10**6), nodes=10**4)),
-    "N=10^5, E=10^6": ("lists", lambda: Dag.from_edges(random_edges(10**5, 10**6), nodes=10**5)),
+    "N=10^4, E=10^5": ("lists", partial(sparse, 10**4, 10)),
+    "N=10^4, E=10^6": ("lists", partial(sparse, 10**4, 100)),
+    "N=10^5, E=10^6": ("lists", partial(sparse, 10**5, 10)),
     "chain of 5,000": ("lists", partial(generate.chain, 5000)),
     "chain, N=5,000": ("either", partial(generate.chain, 5000)),
-    "N=2,048, E=8,192": ("either", lambda: Dag.from_edges(random_edges(2048, 8192), nodes=2048)),
-    "N=4,096, E=65,536": ("either", lambda: Dag.from_edges(random_edges(4096, 2**16), nodes=4096)),
-    "N=4,096, E=262,144": ("either", lambda: Dag.from_edges(random_edges(4096, 2**18), nodes=4096)),
-    "N=4,096, E=1,048,576": ("either", lambda: Dag.from_edges(random_edges(4096, 2**20), nodes=4096)),
-    "N=10,000, E=1,000,000": ("either", lambda: Dag.from_edges(random_edges(10**4, 10**6), nodes=10**4)),
 }
+for _n, _degree in ((1000, 4), (1000, 8), (3000, 16), (3000, 32), (4096, 16), (4096, 64), (4096, 256), (10**4, 100)):
+    GRAPHS[f"N={_n:,}, E={_n * _degree:,}"] = "either", partial(sparse, _n, _degree)
 
 
 def prepared(dag: Dag, way: tuple[Any, ...], batch: int, back: bool) -> Call:

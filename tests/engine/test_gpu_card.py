@@ -122,6 +122,8 @@ LARGE = {
     "1,500 dense": lambda: generate.erdos_renyi(1500, 0.5, seed=0),
     "3,000 of a tenth": lambda: generate.erdos_renyi(3000, 0.1, seed=0),
     "a chain of 20,000": lambda: generate.chain(20_000),
+    "2,000 of 4 edges each": lambda: sparse(2000, 8000),
+    "4,000 of 64 edges each": lambda: sparse(4000, 256_000),
     "10^5 edges": lambda: sparse(10**4, 10**5),
     "10^6 edges of high degree": lambda: sparse(10**4, 10**6),
     "10^7 edges": lambda: sparse(10**6, 10**7),

@@ -258,10 +258,32 @@ def test_an_export_of_another_version_is_refused():
         run("meta", older[:-2])
 
 
+def sparse(nodes, edges):
+    pairs = np.sort(np.random.default_rng(0).integers(0, nodes, (edges, 2)), 1)
+    return Dag.from_edges(np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0), nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("dag", "kind"),
+    [
+        (lambda: generate.erdos_renyi(200, 0.01, seed=0), program.PANELS),  # one launch
+        (lambda: generate.erdos_renyi(1024, 0.2, seed=0), program.PANELS),  # many levels
+        (lambda: sparse(2000, 8000), program.LISTS),  # few levels
+        (lambda: sparse(4000, 256_000), program.PANELS),
+        (lambda: sparse(10**4, 10**5), program.LISTS),  # no room
+        (lambda: generate.chain(5000), program.PANELS),
+        (lambda: generate.chain(70_000), program.LISTS),  # no room
+    ],
+)
+def test_tiles_or_lists(dag, kind):
+    dag = dag()
+    assert ways.kind_of(build_plan(dag, longest_path(dag), np.ones(dag.num_nodes, np.int32))) == kind
+
+
 def test_explain_names_the_way():
-    net = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0)
-    assert "engine gpu" in net.explain()
-    assert "panels" in net.explain()
+    told = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0).explain()
+    assert "engine gpu" in told
+    assert "walks 1 panel of 32 neurons in one launch" in told
 
 
 @pytest.mark.parametrize("x_wanted", [False, True])

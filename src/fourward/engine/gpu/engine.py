@@ -10,7 +10,8 @@ import torch
 from fourward.engine.autograd import BRIDGES, BridgedRunner
 from fourward.engine.base import Engine, Request, Runner
 from fourward.engine.gpu.call import interpreting, reserve
-from fourward.engine.gpu.program import kind_of, pack
+from fourward.engine.gpu.program import pack
+from fourward.engine.gpu.ways import kind_of
 from fourward.plan.plan import Plan
 
 TRITON = (3, 6)

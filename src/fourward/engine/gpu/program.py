@@ -12,7 +12,7 @@ from fourward.engine.cpu.launch import uses_z
 from fourward.graph.convert import IntArray
 from fourward.plan.panels import edges_by_source
 from fourward.plan.plan import Plan
-from fourward.plan.tiles import SIDE, blocks_of, count_tiles, cut_tiles
+from fourward.plan.tiles import SIDE, blocks_of, cut_tiles
 
 ALIGN = 16  #: numbers; every field starts at a multiple of this
 PANELS, LISTS = 1, 2  #: how a program is walked
@@ -87,16 +87,6 @@ class Shape(NamedTuple):
     def near(self) -> int:
         """Places for tiles ahead."""
         return (self.lead + self.panels) * self.span
-
-
-def kind_of(plan: Plan) -> int:
-    """Panels where their tiles are well filled, or few; else lists. 32 bits number what walks take."""
-    if plan.num_levels == 0:
-        return LISTS  # inputs alone
-    lead, panels = blocks_of(plan.dag.num_inputs), blocks_of(plan.dag.num_nodes - plan.dag.num_inputs)
-    tiles = count_tiles(plan) + panels
-    few = tiles * SIDE * SIDE <= max(1 << 22, 16 * plan.dag.num_edges)
-    return PANELS if few and (tiles + (lead + 2 * panels) * STRETCH) * SIDE * SIDE <= 1 << 30 else LISTS
 
 
 def few_of(inputs: int) -> int:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from fourward.engine.gpu.program import LISTS, PANELS, STRETCH, Shape
 from fourward.errors import counted
 from fourward.plan.activations import ACTIVATIONS
-from fourward.plan.tiles import SIDE
+from fourward.plan.plan import Plan
+from fourward.plan.tiles import SIDE, blocks_of, count_tiles
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
@@ -32,18 +33,39 @@ class Way(NamedTuple):
     fours: bool = False  #: whether four neurons of a panel are handed on at once
 
 
+def kind_of(plan: Plan) -> int:
+    """Panels where their tiles find room, and take less time than lists for a batch of 128; else lists."""
+    dag = plan.dag
+    if plan.num_levels == 0:
+        return LISTS  # inputs alone
+    lead, panels = blocks_of(dag.num_inputs), blocks_of(dag.num_nodes - dag.num_inputs)
+    tiles = count_tiles(plan) + panels
+    room = (tiles + (lead + 2 * panels) * STRETCH) * SIDE**2
+    if room > (2**30 if tiles * SIDE**2 <= 16 * dag.num_edges else 2**25):  # 32 bits number what walks take
+        return LISTS
+    stretches = -(-panels // STRETCH)
+    by_tiles = 15 * stretches + 0.026 * tiles  # microseconds, from measurements on an H200, as below
+    by_lists = min(list_times(dag.num_nodes, dag.num_edges, plan.num_levels, 128))
+    return PANELS if stretches == 1 or by_tiles <= by_lists else LISTS
+
+
+def list_times(rows: int, edges: int, levels_: int, batch: int) -> tuple[float, float]:
+    """Microseconds of a forward pass over lists: by walking them, and level by level."""
+    degree = edges / max(rows, 1)
+    return (levels_ + rows / 8) * (0.6 + 0.1 * degree), levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+
+
 @lru_cache(maxsize=256)
 def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
     """The way for a batch."""
     if kind == PANELS:
         name = "panels" if panel_count <= STRETCH else "stretches"
         return Way(name, WIDTH[PANELS], *((STEPS, 4, 0, True) if batch <= BUSY else (16, 2)))
-    degree = edges / max(rows, 1)
-    walk = (levels_ + rows / 8) * (0.6 + 0.1 * degree)  # microseconds, from measurements on an H200
-    spread = levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+    walk, spread = list_times(rows, edges, levels_, batch)
     if walk < spread:
         return Way("lists", WIDTH[LISTS], 8, 4, 8)
-    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if degree <= 24 and edges * batch > 5e7 else (32, 4, 4)))
+    few = edges <= 24 * rows
+    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if few and edges * batch > 5e7 else (32, 4, 4)))
 
 
 def way_of(shape: Shape, batch: int) -> Way:
@@ -101,7 +123,7 @@ def describe(shape: Shape) -> str:
         return f"walks {count} stretches of {STRETCH} panels, products between them spread over the card: {tiles}"
     if shape.levels == 0:
         return "copies: all nodes are inputs"
-    why = "tiles would be too empty, or too many"
+    why = "tiles would take longer, or more room than is reasonable"
     if how.name == "lists":
         return f"walks lists of edges in one launch, its {shape.levels:,} levels being narrow: {why}"
     return f"walks lists of edges, a launch for each of {shape.levels:,} levels at a batch of 128: {why}"
