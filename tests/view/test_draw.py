@@ -114,9 +114,15 @@ def test_a_large_graph_becomes_a_density_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "MOST_EDGES", 50)
     dag = SMALL[2]
     fw.draw(dag, tmp_path / "large.svg")
-    assert f"not each of {dag.num_edges} edges" in " ".join(texts(tmp_path / "large.svg"))
+    large = " ".join(texts(tmp_path / "large.svg"))
+    assert f"not each of {dag.num_edges} edges and {dag.num_nodes} nodes, too many for lines, but" in large
     fw.draw(dag, tmp_path / "lines.svg", kind="lines")
     assert "every edge" in " ".join(texts(tmp_path / "lines.svg"))
+
+
+def test_a_density_picture_that_was_asked_for_does_not_call_the_graph_too_large():
+    shown = fw.draw(SMALL[1], kind="density").get_supxlabel()
+    assert shown.startswith("Shown: not each of 2 edges and 3 nodes, but how many edges lead from each layer")
 
 
 def test_density_counts_every_edge_once():

@@ -29,8 +29,8 @@ def count_between(layering: Layering, cells: int = CELLS) -> tuple[IntArray, int
     return count.reshape(num_cells, num_cells), per_cell
 
 
-def draw_density(axes: Axes, layering: Layering) -> str:
-    """Draw the counts on a colour scale by powers of ten; returns what is shown, in words."""
+def draw_density(axes: Axes, layering: Layering, why: str = "") -> str:
+    """Draw the counts on a colour scale by powers of ten; returns what is shown, and why, in words."""
     from matplotlib.colors import LogNorm
 
     count, per_cell = count_between(layering)
@@ -43,6 +43,6 @@ def draw_density(axes: Axes, layering: Layering) -> str:
     axes.figure.colorbar(mesh, ax=axes, label="edges", fraction=0.04, pad=0.02)
     dag, cell = layering.dag, "layer" if per_cell == 1 else f"{per_cell:,} layers"
     return (
-        f"Shown: not each of {dag.num_edges:,} edges and {dag.num_nodes:,} nodes, too many for lines, but how many "
-        f"edges lead from each {cell} to each {cell}; blank where none does."
+        f"Shown: not each of {dag.num_edges:,} edges and {dag.num_nodes:,} nodes{why}, but how many edges "
+        f"lead from each {cell} to each {cell}; blank where none does."
     )

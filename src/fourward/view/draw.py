@@ -75,17 +75,19 @@ def draw(
 
     if path is not None:
         check_ending(path)  # before the work
+    why = ""
     if kind == "auto":
         few = subject.dag.num_edges <= MOST_EDGES and subject.dag.num_nodes <= MOST_NODES
-        kind = "lines" if few else "density"
-    picture = _compose(subject, kind)
+        kind, why = ("lines", "") if few else ("density", ", too many for lines")
+    picture = _compose(subject, kind, why)
     picture.entitle(title or describe(subject.dag))
     if path is not None:
         picture.save(path)
     return picture
 
 
-def _compose(subject: Subject, kind: Kind) -> Picture:
+def _compose(subject: Subject, kind: Kind, why: str) -> Picture:
+    """All but the title; `why` says why density was chosen, where it was."""
     from fourward.view.figure import Picture
 
     dag, layering, weight = subject.dag, subject.layering, subject.weight
@@ -102,7 +104,7 @@ def _compose(subject: Subject, kind: Kind) -> Picture:
         named = draw_layers(main, dag, layering, weight, names=True)
         shown = f"Shown: every node and every edge, and the names of {named:,} of {dag.num_nodes:,} nodes."
     else:
-        shown = draw_density(main, layering)
+        shown = draw_density(main, layering, why)
     picture.supxlabel(shown, fontsize=8)
     return picture
 
