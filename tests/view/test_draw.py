@@ -13,7 +13,7 @@ from fourward.graph.dag import Dag
 from fourward.layering import longest_path
 from fourward.view import draw as drawing
 from fourward.view.density import count_between
-from fourward.view.subject import KINDS, kinds, limit_of
+from fourward.view.subject import KINDS, kind_names, kinds, limit_of
 
 SMALL = [generate.complete(1), generate.chain(3), generate.erdos_renyi(40, 0.1, seed=0)]
 
@@ -150,6 +150,22 @@ def test_kinds_are_the_papers():
     assert named["c"] == "hidden, could move"
     assert named["out"] == "sink"
     assert KINDS[kinds(layering, movable=False)[dag.index("c")]] == "hidden"
+
+
+CHOSEN = Dag.from_edges(
+    [("a", "h"), ("b", "h"), ("c", "k"), ("h", "k"), ("k", "o"), ("k", "p")], inputs=["b", "a"], outputs=["h", "o"]
+)
+
+
+def test_inputs_and_outputs_are_marked_where_they_are_not_the_sources_and_sinks():
+    axes = fw.draw(CHOSEN).axes[0]
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["input (2)", "hidden (3)", "output (2)"]
+    both = Dag.from_edges([("a", "o"), ("b", "o")], outputs=["o", "a"])
+    assert [kind_names(both)[kind] for kind in kinds(longest_path(both))] == ["input and output", "output", "input"]
+    assert "input and output (1)" in [text.get_text() for text in fw.draw(both).axes[0].get_legend().get_texts()]
+    turned = Dag.from_edges([("a", "o"), ("b", "o")], inputs=["b", "a"])
+    assert kind_names(turned) == KINDS, "an order of one's own changes nothing"
 
 
 def test_weights_that_are_not_finite_are_told(tmp_path):

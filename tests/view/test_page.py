@@ -144,6 +144,20 @@ def test_hovering_tells_of_a_neuron(show, net, samples):
     assert "bias" not in tab.locator("#tip").inner_text()
 
 
+def test_inputs_and_outputs_are_told_where_they_are_not_the_sources_and_sinks(show):
+    edges = [("a", "h"), ("b", "h"), ("c", "k"), ("h", "k"), ("k", "o"), ("k", "p")]
+    dag = Dag.from_edges(edges, inputs=["b", "a"], outputs=["h", "o", "a"])
+    tab = show(fw.view(dag))
+    legend = tab.locator("#legend").inner_text()
+    assert re.findall(r"(\w[\w, ]+) \((\d)\)", legend) == [
+        ("input", "1"), ("hidden", "3"), ("hidden, could move", "0"), ("output", "2"), ("input and output", "1"),
+    ]  # fmt: skip
+    wanted = {"a": "input 1, output 2", "b": "input 0", "c": "hidden", "h": "output 0", "o": "output 1", "p": "hidden"}
+    for label, kind in wanted.items():
+        tab.mouse.click(*spot(tab, dag.index(label)))
+        assert facts(tab)["kind"] == kind
+
+
 def test_clicking_lights_up_ancestors_and_descendants(show, net):
     tab = show(fw.view(net))
     graph, node = net.dag.to_networkx(), 17

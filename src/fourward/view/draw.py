@@ -16,7 +16,7 @@ from fourward.nn.module import FourWard
 from fourward.view.density import draw_density
 from fourward.view.place import FloatArray, bows, place_nodes
 from fourward.view.spread import draw_degrees, draw_weights, draw_widths, whole_numbers
-from fourward.view.subject import KINDS, Subject, describe, kinds, legible, limit_of, subject_of
+from fourward.view.subject import Subject, describe, kind_names, kinds, legible, limit_of, subject_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,8 @@ MOST_EDGES, MOST_NODES = 12_000, 3_000  #: that are drawn one by one unless line
 
 #: The paper's colours: sources green, hidden nodes red, sinks violet, nodes that could move white.
 SOURCE, HIDDEN, SINK, MOVABLE = "#2a9d4a", "#d1495b", "#7b3fa0", "#ffffff"
-#: Colour and shape of each of subject.KINDS; the shapes are for whoever can't tell the colours apart.
-LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"))
+#: Colour and shape of each of subject.CHOSEN_KINDS; the shapes are for whoever can't tell the colours apart.
+LOOKS = ((SOURCE, ">"), (HIDDEN, "o"), (MOVABLE, "o"), (SINK, "s"), (SINK, ">"))
 
 FONT, LARGE = 5.5, 8.5  #: size of a node's name, in points, at least and at most
 LETTER = 0.62  #: width of a letter, in its size
@@ -50,6 +50,8 @@ def draw(
     kind: Kind = "auto",
 ) -> Picture:
     """Draw a network or a graph: its layers, its weights, and how degrees and layers are spread.
+
+    Sources and sinks have marks of their own, or the inputs and outputs where those are other nodes.
 
     Args:
         net_or_dag: A network, whose weights colour the edges, or a Dag.
@@ -152,7 +154,7 @@ def draw_layers(
     )  # points that a node of each layer has to itself
     radius = np.clip(np.minimum(0.24 * room[:, 0], 0.4 * room[:, 1]), 1.2, 4.5)[layering.level]
     kind = kinds(layering, movable)
-    for code, (name, (colour, marker)) in enumerate(zip(KINDS, LOOKS, strict=True)):
+    for code, (name, (colour, marker)) in enumerate(zip(kind_names(dag), LOOKS, strict=False)):
         x, y = spot[kind == code].T
         size = (2 * radius[kind == code]) ** 2
         label = f"{name} ({len(x):,})" if len(x) else None
@@ -162,7 +164,7 @@ def draw_layers(
     ticks = axes.get_xticks()
     axes.set_xticks(ticks[(ticks >= 0) & (ticks < layering.height)])
     axes.spines[["left", "right", "top"]].set_visible(False)
-    axes.legend(loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 1.0))
+    axes.legend(loc="lower center", ncols=5, frameon=False, bbox_to_anchor=(0.5, 1.0))
     return _write_names(axes, layering, spot, room, radius, margin) if names else 0
 
 

@@ -15,7 +15,7 @@ from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn.module import FourWard
 from fourward.view.place import FloatArray, place
-from fourward.view.subject import KINDS, Subject, activations_of, kinds, limit_of
+from fourward.view.subject import Subject, activations_of, kind_names, kinds, limit_of
 
 MOST_EDGES, MOST_NODES = 20_000, 4_000  #: that a page shows; of a graph with more nodes it shows
 NEAREST = 1_500  #: of them, round one
@@ -46,7 +46,7 @@ def build_scene(
         "shown": part.words,
         "whole": len(part.edges) == dag.num_edges,
         "allNeurons": len(part.nodes) == dag.num_nodes,
-        "kinds": KINDS,
+        "kinds": kind_names(dag),
         "labels": [str(dag.labels[v]) for v in part.nodes.tolist()],
         "inDegree": pack(dag.in_degree[part.nodes], "i4"),
         "outDegree": pack(dag.out_degree[part.nodes], "i4"),

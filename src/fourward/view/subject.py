@@ -18,6 +18,8 @@ from fourward.view.place import FloatArray
 
 #: The kinds of node, by the code that `kinds` gives them; the paper draws them green, red, white and violet.
 KINDS = ("source", "hidden", "hidden, could move", "sink")
+#: The same for a graph whose inputs aren't its sources, or whose outputs aren't its sinks.
+CHOSEN_KINDS = ("input", "hidden", "hidden, could move", "output", "input and output")
 
 
 class Subject(NamedTuple):
@@ -70,11 +72,28 @@ def legible(text: str) -> str:
     return "".join(" " if c.isspace() else "�" if category(c) in ("Cc", "Cn", "Cs") else c for c in text)
 
 
+def kind_names(dag: Dag) -> tuple[str, ...]:
+    """KINDS where the inputs are the sources and the outputs the sinks, else those of CHOSEN_KINDS that it needs."""
+    if _is_usual(dag):
+        return KINDS
+    return CHOSEN_KINDS if len(np.intersect1d(dag.inputs, dag.outputs)) else CHOSEN_KINDS[:4]
+
+
 def kinds(layering: Layering, movable: bool = True) -> IntArray:
-    """(N,) the kind of each node, an index into KINDS; without `movable`, no node is told to be so."""
+    """(N,) the kind of each node, an index into `kind_names`; without `movable`, no node is told to be so."""
     dag = layering.dag
-    hidden = np.where((layering.slack > 0) & movable, 2, 1)
-    return np.asarray(np.where(dag.in_degree == 0, 0, np.where(dag.out_degree == 0, 3, hidden)))
+    kind = np.where((layering.slack > 0) & movable, 2, 1)
+    if _is_usual(dag):
+        return np.asarray(np.where(dag.in_degree == 0, 0, np.where(dag.out_degree == 0, 3, kind)))
+    kind[dag.outputs] = 3
+    kind[dag.inputs] = np.where(np.isin(dag.inputs, dag.outputs), 4, 0)
+    return kind
+
+
+def _is_usual(dag: Dag) -> bool:
+    """Whether the inputs are the sources and the outputs the sinks, in whatever order."""
+    ends = ((dag.inputs, dag.in_degree), (dag.outputs, dag.out_degree))
+    return all(np.array_equal(np.sort(nodes), np.flatnonzero(degree == 0)) for nodes, degree in ends)
 
 
 def limit_of(values: FloatArray) -> float:

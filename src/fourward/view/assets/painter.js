@@ -35,7 +35,7 @@ class Painter {
     this.colour = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const stops = ["below-2", "below-1", "zero", "above-1", "above-2"].map((name) => this.colour[name]);
     this.signs = d3.piecewise(d3.interpolateRgb, stops);
-    this.kindColours = ["source", "hidden", "movable", "sink"].map((name) => this.colour[name]);
+    this.kindColours = ["source", "hidden", "movable", "sink", "sink"].map((name) => this.colour[name]);
   }
 
   /** Fit the canvases to the view. */
@@ -347,10 +347,10 @@ class Painter {
   }
 }
 
-/** The outline of a node: a triangle for sources, circles for hidden nodes, a square for sinks. */
+/** The outline of a node: a triangle for sources or inputs, circles for hidden nodes, a square for sinks or outputs. */
 function outline(pen, kind, x, y, radius) {
   pen.beginPath();
-  if (kind === 0) {
+  if (kind === 0 || kind === 4) {
     pen.moveTo(x + 1.2 * radius, y);
     pen.lineTo(x - 0.8 * radius, y - 1.1 * radius);
     pen.lineTo(x - 0.8 * radius, y + 1.1 * radius);

@@ -24,7 +24,7 @@ class Panel {
   facts(v, state) {
     const { graph } = this;
     const facts = [
-      ["kind", graph.kinds[state.kind[v]] + this.role(v)],
+      ["kind", this.kind(v, state)],
       ["layer", `${state.layers[state.column[v]]} of 0 to ${graph.layerings[state.layering].height - 1}`],
       ["edges in", graph.inDegree[v].toLocaleString("en")],
       ["edges out", graph.outDegree[v].toLocaleString("en")],
@@ -35,9 +35,12 @@ class Panel {
     return facts;
   }
 
-  role(v) {
-    const { input, output } = this.graph;
-    return (input[v] >= 0 ? `, input ${input[v]}` : "") + (output[v] >= 0 ? `, output ${output[v]}` : "");
+  /** The kind of a neuron, and which input or output it is; the numbers alone where the kinds are inputs and outputs. */
+  kind(v, state) {
+    const { input, output, kinds } = this.graph;
+    const name = kinds[state.kind[v]];
+    const roles = [input[v] >= 0 ? `input ${input[v]}` : "", output[v] >= 0 ? `output ${output[v]}` : ""];
+    return [/^(in|out)put/.test(name) ? "" : name, ...roles].filter(Boolean).join(", ");
   }
 
   /** The same in one sentence, for a screen reader and for the tip. */
