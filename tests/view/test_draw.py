@@ -90,6 +90,14 @@ def test_names_that_are_alike_once_cut_are_left_out():
     assert named(generate.chain(120)) == [0, 119]
 
 
+def test_names_with_a_common_beginning_are_cut_in_the_middle():
+    sides = ["stimulus presented left", "stimulus presented right"]
+    picture = fw.draw(Dag.from_edges([(side, "out") for side in sides]))
+    names = {text.get_text() for text in picture.axes[0].texts}
+    assert names == {"stimulus…nted left", "stimulus…ted right", "out"}
+    assert picture.get_supxlabel().endswith("the names of 3 of 3 nodes.")
+
+
 def test_weak_edges_of_a_small_network_are_seen():
     net = FourWard(SMALL[1], seed=0)
     with torch.no_grad():

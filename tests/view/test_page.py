@@ -408,7 +408,8 @@ def test_what_is_not_a_number_does_not_look_like_zero(show):
 
 
 def test_names_of_inputs_and_outputs_stand_beside_them_and_long_ones_are_not_cut(show):
-    dag = Dag.from_edges([("eye", "brain"), ("a long name of an input", "brain"), ("brain", "leg"), ("brain", "arm")])
+    long = ["a long name of an input", "a stimulus of the left", "a stimulus of the right"]
+    dag = Dag.from_edges([*((name, "brain") for name in ("eye", *long)), ("brain", "leg"), ("brain", "arm")])
     tab = show(fw.view(dag))
     written = tab.evaluate(
         """() => {
@@ -424,8 +425,9 @@ def test_names_of_inputs_and_outputs_stand_beside_them_and_long_ones_are_not_cut
     assert written["eye"][0] < x["eye"] - 10
     assert written["leg"][0] > x["leg"] + 10
     assert written["brain"][0] == pytest.approx(x["brain"])
-    middle, width = written["a long name of an…"]
-    assert middle - width / 2 > 0
+    for name in ("a long name of an…", "a stimulu…the left", "a stimulu…he right"):
+        middle, width = written[name]
+        assert middle - width / 2 > 0
 
 
 def test_a_search_says_that_it_looks_among_what_is_shown(show):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fourward.errors import OptionError, require
-from fourward.graph.convert import Labels
+from fourward.graph.convert import IntArray, Labels
 from fourward.graph.dag import Dag
 from fourward.layering.layering import Layering
 from fourward.nn.module import FourWard
@@ -38,6 +38,7 @@ FONT, LARGE = 5.5, 8.5  #: size of a node's name, in points, at least and at mos
 LETTER = 0.62  #: width of a letter, in its size
 MARGIN = 1.5  #: beside the first and the last layer, in layers, where names have no room there
 OUTER = 18  #: letters that are written there, at most
+LEAST = 7  #: letters of a name that is cut in its middle
 
 
 def draw(
@@ -223,10 +224,9 @@ def _margin(layering: Layering, wide: float, names: bool) -> float:
 def _write_names(
     axes: Axes, layering: Layering, spot: FloatArray, room: FloatArray, radius: FloatArray, margin: float
 ) -> int:
-    """Write the names of the layers that have room for them, long ones cut short; returns how many.
+    """Write the names of the layers that have room for them, long ones shortened; returns how many.
 
-    A name stands above its node; in the first layer before it, in the last one behind it. Names that are alike once
-    they are cut are left out.
+    A name stands above its node; in the first layer before it, in the last one behind it.
     """
     labels, last = layering.dag.labels, layering.height - 1
     font = float(np.clip(0.3 * room[:, 1].min(), FONT, LARGE))
@@ -236,9 +236,7 @@ def _write_names(
     needed = np.where(outer, 1.1 * font, 2 * radius + 1.3 * font)
     nodes = np.flatnonzero((room[layering.level, 1] >= needed) & (letters >= 3))
     places = {0: (-1.5, 0, "right", "center"), last: (1.5, 0, "left", "center")}
-    names = {node: _cut(legible(str(labels[node])), int(letters[node])) for node in nodes.tolist()}
-    times = Counter(names.values())
-    names = {node: name for node, name in names.items() if times[name] == 1 or not name.endswith("…")}
+    names = _shorten({node: legible(str(labels[node])) for node in nodes.tolist()}, letters)
     for node, name in names.items():
         right, up, across, along = places.get(int(layering.level[node]), (0, 1, "center", "bottom"))
         away = (radius[node] + 0.5) * np.array((right, up))
@@ -249,8 +247,29 @@ def _write_names(
     return len(names)
 
 
+def _shorten(names: dict[int, str], letters: IntArray) -> dict[int, str]:
+    """Names cut at their end, or in the middle if they would be alike; those that still are alike are left out."""
+    short = {node: _cut(name, int(letters[node])) for node, name in names.items()}
+    short |= {node: _cut_middle(names[node], int(letters[node])) for node in _alike(short, names)}
+    alike = _alike(short, names)
+    return {node: name for node, name in short.items() if node not in alike}
+
+
+def _alike(short: dict[int, str], names: dict[int, str]) -> set[int]:
+    """Those of the shortened names that occur more than once."""
+    times = Counter(short.values())
+    return {node for node, name in short.items() if times[name] > 1 and name != names[node]}
+
+
 def _cut(name: str, letters: int) -> str:
     return name if len(name) <= letters else name[: letters - 1] + "…"
+
+
+def _cut_middle(name: str, letters: int) -> str:
+    if letters < LEAST:
+        return _cut(name, letters)
+    head = letters // 2
+    return f"{name[:head].rstrip()}…{name[head + 1 - letters :].lstrip()}"
 
 
 def _usual_length(labels: Labels) -> float:

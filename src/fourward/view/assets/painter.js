@@ -26,6 +26,7 @@ class Painter {
     this.at = d3.zoomIdentity; // where the user is
     this.drawn = d3.zoomIdentity; // where the canvases were drawn
     this.heavy = graph.numNodes + graph.numEdges > LIGHT;
+    this.names = shortened(graph.labels, 18);
     this.widths = []; // of names
   }
 
@@ -324,7 +325,7 @@ class Painter {
     for (const v of [state.selected, state.current, ...this.graph.byDegree]) {
       if (v < 0 || written >= MOST_LABELS || this.isDim(v, state)) continue;
       const [x, y] = spots[v];
-      const label = shortened(this.graph.labels[v], 18);
+      const label = this.names[v];
       const away = radius + (v === state.selected || v === state.current ? 9 : 4);
       if (!this.inside(x, y)) continue;
       const width = (this.widths[v] ??= pen.measureText(label).width);
@@ -367,9 +368,18 @@ function bundles(edges) {
   return Array.from({ length: Math.ceil(edges.length / BUNDLE) }, (_, i) => edges.slice(i * BUNDLE, (i + 1) * BUNDLE));
 }
 
-function shortened(label, most) {
-  const letters = Array.from(label);
-  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : label;
+/** Labels of so many letters at most: cut at their end, or in the middle if they would be alike. */
+function shortened(labels, most) {
+  const cut = (label, head) => {
+    const letters = Array.from(label);
+    if (letters.length <= most) return label;
+    const tail = letters.slice(letters.length - (most - 1 - head)).join("");
+    return `${letters.slice(0, head).join("").trimEnd()}…${tail.trimStart()}`;
+  };
+  const short = labels.map((label) => cut(label, most - 1));
+  const times = new Map();
+  for (const label of short) times.set(label, (times.get(label) ?? 0) + 1);
+  return short.map((label, v) => (times.get(label) > 1 ? cut(labels[v], most >> 1) : label));
 }
 
 /** The cell of a grid in which a point lies. */
