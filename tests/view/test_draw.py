@@ -185,6 +185,16 @@ def test_weights_that_are_not_finite_are_told(tmp_path):
     assert limit_of(np.array([np.nan])) == limit_of(np.zeros(3)) == 1
 
 
+@pytest.mark.parametrize(
+    ("odd", "extend"), [([], "neither"), ([-3], "min"), ([3], "max"), ([-3, np.nan, np.inf], "both")]
+)
+def test_the_scale_of_weights_tells_that_some_are_beyond_it(odd, extend):
+    weight = np.resize([-1.0, 1.0], 199)
+    weight[: len(odd)] = odd
+    (bar,) = (one for one in fw.draw(generate.chain(200), weight=weight).axes if one.get_label() == "<colorbar>")
+    assert bar._colorbar.extend == extend
+
+
 def test_a_notebook_shows_it():
     assert fw.draw(SMALL[1])._repr_png_().startswith(b"\x89PNG")
 

@@ -194,12 +194,24 @@ def _draw_edges(axes: Axes, dag: Dag, spot: FloatArray, bow: FloatArray, weight:
     widths = thin + 1.1 * np.abs(ordered) / limit
     lines = PathCollection(curves, linewidths=widths, array=ordered, cmap=SIGNS, clim=(-limit, limit), **look)
     axes.add_collection(lines, autolim=False)
-    bar = axes.figure.colorbar(lines, ax=axes, label="weight", fraction=0.02, pad=0.01)
-    bar.solids.set_alpha(1)  # type: ignore[union-attr]
-    low, high = ordered.min(initial=0.0), ordered.max(initial=0.0)
+    _draw_bar(axes, weight, limit)
+    return beyond
+
+
+def _draw_bar(axes: Axes, weight: FloatArray, limit: float) -> None:
+    """The scale of the weights, with an arrow at an end beyond which there are some; zero ends it where none are."""
+    from matplotlib.cm import ScalarMappable
+
+    from fourward.view.figure import SIGNS
+
+    scale = ScalarMappable(cmap=SIGNS)
+    scale.set_clim(-limit, limit)
+    low, high = np.nanmin(weight, initial=0.0), np.nanmax(weight, initial=0.0)
+    ends = {(True, True): "both", (True, False): "min", (False, True): "max"}
+    extend = ends.get((bool(low < -limit), bool(high > limit)), "neither")
+    bar = axes.figure.colorbar(scale, ax=axes, label="weight", fraction=0.02, pad=0.01, extend=extend)
     if low < high:
         bar.ax.set_ylim(-limit if low < 0 else 0, limit if high > 0 else 0)
-    return beyond
 
 
 def _points(axes: Axes) -> tuple[float, float]:
