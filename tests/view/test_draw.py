@@ -195,6 +195,11 @@ def test_the_scale_of_weights_tells_that_some_are_beyond_it(odd, extend):
     assert bar._colorbar.extend == extend
 
 
+def test_a_network_without_edges_has_no_panel_and_no_scale_of_weights():
+    picture = fw.draw(FourWard(Dag.from_edges([], nodes=["a", "b"]), seed=0))
+    assert [axes.get_title() for axes in picture.axes] == ["", "degrees", "nodes per layer"]
+
+
 def test_a_notebook_shows_it():
     assert fw.draw(SMALL[1])._repr_png_().startswith(b"\x89PNG")
 

@@ -93,7 +93,8 @@ def _compose(subject: Subject, kind: Kind, why: str) -> Picture:
     """All but the title; `why` says why density was chosen, where it was."""
     from fourward.view.figure import Picture
 
-    dag, layering, weight = subject.dag, subject.layering, subject.weight
+    dag, layering = subject.dag, subject.layering
+    weight = subject.weight if dag.num_edges else None  # without edges there are no weights to show
     width, height = _inches(dag, layering) if kind == "lines" else (9.0, 7.5)
     picture = Picture(width + 3.6, height)
     rows = 2 if weight is None else 3
