@@ -200,6 +200,16 @@ def test_a_network_without_edges_has_no_panel_and_no_scale_of_weights():
     assert [axes.get_title() for axes in picture.axes] == ["", "degrees", "nodes per layer"]
 
 
+@pytest.mark.parametrize("dag", [SMALL[2], generate.layered_mlp([10, 9]), generate.layered_mlp([50, 60, 2])], ids=repr)
+def test_the_marks_of_degrees_keep_off_the_frame(dag):
+    axes = fw.draw(dag).axes[1]
+    spots = axes.transAxes.inverted().transform(
+        axes.transData.transform(np.vstack([x.get_xydata() for x in axes.lines]))
+    )
+    assert spots.min() > 0.05
+    assert spots.max() < 0.95
+
+
 def test_a_notebook_shows_it():
     assert fw.draw(SMALL[1])._repr_png_().startswith(b"\x89PNG")
 

@@ -22,14 +22,17 @@ STEPS = 1000  #: of the panel of layers, at most
 def draw_degrees(axes: Axes, dag: Dag) -> None:
     """Nodes by in-degree and by out-degree, on logarithmic axes where degrees go far."""
     far = max(int(dag.in_degree.max()), int(dag.out_degree.max())) > 40
+    most = 0
+    axes.margins(0.08)
     for name, degree, look in (("in", dag.in_degree, "o"), ("out", dag.out_degree, "x")):
         count = np.bincount(degree)
         present = np.flatnonzero(count[1:]) + 1 if far else np.flatnonzero(count)
         axes.plot(present, count[present], look, ms=4, color=GREY if look == "o" else "black", mfc="none", label=name)
+        most = max(most, int(count.max()))
     if far:
         axes.set(title="degrees", xlabel="degree (0 left out)", ylabel="nodes", xscale="log", yscale="log")
     else:
-        axes.set(title="degrees", xlabel="degree", ylabel="nodes", ylim=(0, None))
+        axes.set(title="degrees", xlabel="degree", ylabel="nodes", ylim=(0, 1.1 * most))
         whole_numbers(axes.xaxis, axes.yaxis)
     axes.legend(frameon=False, fontsize=8)
 
