@@ -22,15 +22,15 @@ def test_a_panel_for_each_measure_and_a_line_for_each_part(tmp_path):
     )
     drawn = lines(learning_curves(history, tmp_path / "curves.png"))
     assert {title: set(names) for title, names in drawn.items()} == {
-        "loss": {"train_loss", "val_loss"},
-        "accuracy": {"val_accuracy"},
-        "learning rate": {"learning_rate"},
+        "loss": {"train loss", "val loss"},
+        "accuracy": {"val accuracy"},
+        "learning rate": {"learning rate"},
     }
-    np.testing.assert_array_equal(drawn["loss"]["val_loss"].get_xydata(), [[2, 1.5], [3, 1.2]])
-    train, val = drawn["loss"]["train_loss"], drawn["loss"]["val_loss"]
+    np.testing.assert_array_equal(drawn["loss"]["val loss"].get_xydata(), [[2, 1.5], [3, 1.2]])
+    train, val = drawn["loss"]["train loss"], drawn["loss"]["val loss"]
     assert train.get_linestyle() != val.get_linestyle()
     assert train.get_marker() != val.get_marker()
-    assert val.get_color() == drawn["accuracy"]["val_accuracy"].get_color(), "a part looks the same in each panel"
+    assert val.get_color() == drawn["accuracy"]["val accuracy"].get_color(), "a part looks the same in each panel"
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 

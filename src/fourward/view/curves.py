@@ -55,8 +55,8 @@ def learning_curves(history: History | str | Path, path: str | Path | None = Non
     picture = Picture(5.5 * len(panels), 4)
     for axes, (measure, names) in zip(np.atleast_1d(picture.subplots(1, len(panels))), panels.items(), strict=True):
         for name in names:
-            _draw_line(axes, x, columns[name], name, looks[_split(name)[0]])
-        axes.set(title=measure.replace("_", " "), xlabel=along or "row")
+            _draw_line(axes, x, columns[name], _words(name), looks[_split(name)[0]])
+        axes.set(title=_words(measure), xlabel=along or "row")
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
         whole_numbers(axes.xaxis)
@@ -69,6 +69,10 @@ def _split(name: str) -> tuple[str, str]:
     """The part of the data that a column is about, and its measure."""
     part, _, measure = name.partition("_")
     return (part, measure) if part in PARTS and measure else ("", name)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").strip()
 
 
 def _draw_line(axes: Axes, x: FloatArray, y: FloatArray, name: str, look: tuple[str, str, str]) -> None:
