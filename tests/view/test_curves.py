@@ -65,7 +65,9 @@ def test_activations_by_layer_and_sample(tmp_path, monkeypatch):
     np.testing.assert_allclose(mean, expected, rtol=1e-5)
     picture = activation_map(net, x, tmp_path / "map.png", samples=4)
     assert picture.axes[0].images[0].get_array().shape == (net.layering.height, 4)
-    assert "4 of 10 samples" in picture.get_supxlabel()
+    assert picture.get_supxlabel() == f"Shown: 4 of 10 samples, all {net.layering.height} layers."
+    picture = activation_map(FourWard(generate.complete(1)), torch.zeros(3, 1))
+    assert picture.get_supxlabel() == "Shown: 3 of 3 samples, the one layer."
 
 
 def test_bad_samples_are_refused():

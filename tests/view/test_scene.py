@@ -43,6 +43,18 @@ def test_everything_of_a_small_network():
     np.testing.assert_array_equal(unpack(first["column"], "i4"), net.layering.level)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (1, "the one neuron and no edges"),
+        (2, "all 2 neurons and the one edge"),
+        (1200, "all 1,200 neurons and all 1,199 edges"),
+    ],
+)
+def test_what_is_shown_of_few_and_of_many(nodes, words):
+    assert choose_part(generate.chain(nodes), None).words == f"Shown: {words}."
+
+
 def test_a_layering_of_ones_own_comes_first():
     dag = generate.erdos_renyi(40, 0.15, seed=0)
     own = reassign(dag, push_sources(dag, longest_path(dag)), seed=77)

@@ -15,7 +15,7 @@ from fourward.errors import InputError, OptionError, require
 from fourward.nn.module import FourWard
 from fourward.view.place import FloatArray
 from fourward.view.spread import whole_numbers
-from fourward.view.subject import activations_of
+from fourward.view.subject import activations_of, all_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,7 +132,7 @@ def activation_map(
     axes.set(title="mean size of activations", xlabel="sample", ylabel="layer")
     whole_numbers(axes.xaxis, axes.yaxis)
     picture.colorbar(image, ax=axes, label="mean |activation|")
-    picture.supxlabel(f"Shown: {mean.shape[1]:,} of {len(x):,} samples, all {len(mean):,} layers.", fontsize=8)
+    picture.supxlabel(f"Shown: {mean.shape[1]:,} of {len(x):,} samples, {all_of(len(mean), 'layer')}.", fontsize=8)
     if path is not None:
         picture.save(path)
     return picture

@@ -15,7 +15,7 @@ from fourward.graph.dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn.module import FourWard
 from fourward.view.place import FloatArray, place
-from fourward.view.subject import Subject, activations_of, kind_names, kinds, limit_of
+from fourward.view.subject import Subject, activations_of, all_of, kind_names, kinds, limit_of
 
 MOST_EDGES, MOST_NODES = 20_000, 4_000  #: that a page shows; of a graph with more nodes it shows
 NEAREST = 1_500  #: of them, round one
@@ -86,7 +86,7 @@ def choose_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = N
     centre = int(np.argmax(dag.in_degree + dag.out_degree)) if around is None else dag.index(around)
     if dag.num_nodes <= MOST_NODES:
         nodes: IntArray = np.arange(dag.num_nodes)
-        words = f"all {counted(dag.num_nodes, 'neuron')}"
+        words = all_of(dag.num_nodes, "neuron")
     else:
         nodes = nearest(dag, centre)
         why = ", which has the most edges" if around is None else ""
@@ -95,7 +95,7 @@ def choose_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = N
     inside[nodes] = True
     edges = np.flatnonzero(inside[dag.source] & inside[dag.target])
     if len(edges) == dag.num_edges <= MOST_EDGES:
-        return Part(nodes, edges, f"Shown: {words} and all {counted(dag.num_edges, 'edge')}.")
+        return Part(nodes, edges, f"Shown: {words} and {all_of(dag.num_edges, 'edge')}.")
     kept, which = _strongest(edges, weight)
     return Part(nodes, kept, f"Shown: {words}, and {len(kept):,} of {counted(dag.num_edges, 'edge')}, {which}.")
 

@@ -67,6 +67,11 @@ def describe(dag: Dag) -> str:
     return repr(dag)[len("Dag(") : -1]
 
 
+def all_of(number: int, word: str) -> str:
+    """All of so many things, in words."""
+    return {0: f"no {word}s", 1: f"the one {word}"}.get(number, f"all {number:,} {word}s")
+
+
 def legible(text: str) -> str:
     """The same text without what no letter stands for, and no SVG file may hold."""
     return "".join(" " if c.isspace() else "�" if category(c) in ("Cc", "Cn", "Cs") else c for c in text)
