@@ -35,7 +35,7 @@ class Panel {
     return facts;
   }
 
-  /** The kind of a neuron, and which input or output it is; the numbers alone where the kinds are inputs and outputs. */
+  /** The kind of a neuron, and which input or output it is; that alone says enough where the kinds are these. */
   kind(v, state) {
     const { input, output, kinds } = this.graph;
     const name = kinds[state.kind[v]];
