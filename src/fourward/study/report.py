@@ -130,7 +130,7 @@ def _topology_words(rows: Sequence[Row]) -> str:
         f"{seeds} seeds, {epochs} epochs, on {', '.join(name for name in PROBLEMS if those(rows, data=name))}. Each "
         "seed draws the graph, the weights and the samples anew, the same samples for all topologies. All have as many "
         "neurons, edges, inputs and outputs as the worm's connectome, and the same linear adaptors, so as many "
-        "parameters; only dense-mlp has fewer neurons. Damage is never learned from."
+        "parameters; only dense-mlp has fewer neurons, and about as many edges. Damage is never learned from."
     )
 
 

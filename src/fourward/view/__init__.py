@@ -1,6 +1,8 @@
 """Enters: a Dag, a Layering or a network. Leaves: pictures, and the page that `fourward.view(net)` makes.
 
 Never belongs here: training, timing, anything that a picture doesn't show.
+
+`fourward.view(net_or_dag, title=, layering=, weight=, samples=, around=)`; help(fourward.view.page.view) has more.
 """
 
 import sys
