@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks import rivals
@@ -47,6 +48,15 @@ def sparse(nodes: int, degree: int) -> Dag:
     return Dag.from_edges(random_edges(nodes, nodes * degree), nodes=nodes)
 
 
+def fed(inputs: int, neurons: int, degree: int) -> Dag:
+    """Neurons that each take so many random inputs, and a twentieth of the neurons before them."""
+    rng = np.random.default_rng(0)
+    taken = np.stack((rng.integers(0, inputs, neurons * degree), inputs + np.arange(neurons * degree) // degree), 1)
+    inner = inputs + np.argwhere(np.triu(rng.random((neurons, neurons)) < 0.05, 1))
+    edges = np.unique(np.concatenate((taken, inner)), axis=0)
+    return Dag.from_edges(edges, nodes=inputs + neurons, inputs=range(inputs))
+
+
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=64, p=1.0": ("panels", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
     "ER, N=128, p=1.0": ("panels", partial(generate.erdos_renyi, 128, 1.0, seed=0)),
@@ -63,6 +73,8 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
 }
 for _n, _degree in ((1000, 4), (1000, 8), (3000, 16), (3000, 32), (4096, 16), (4096, 64), (4096, 256), (10**4, 100)):
     GRAPHS[f"N={_n:,}, E={_n * _degree:,}"] = "either", partial(sparse, _n, _degree)
+for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
+    GRAPHS[f"{_inputs:,} inputs, {_degree:,} for each of 200"] = "either", partial(fed, _inputs, 200, _degree)
 
 
 def prepared(dag: Dag, way: tuple[Any, ...], batch: int, back: bool) -> Call:

@@ -2,10 +2,11 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from fourward import FourWard
+from fourward import Dag, FourWard
 from fourward.engine.gpu import engine, launch, program, ways
 from fourward.engine.gpu.ways import Way
 
@@ -34,3 +35,8 @@ def force(name, monkeypatch):
     if name == "stretches of many slices":
         monkeypatch.setattr(ways, "spread_of", lambda *_: ways.Spread(2, 1, 4, 2, 4))
     launch.forget()
+
+
+def sparse(nodes, edges):
+    pairs = np.sort(np.random.default_rng(0).integers(0, nodes, (edges, 2)), 1)
+    return Dag.from_edges(np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0), nodes=nodes)

@@ -1,12 +1,11 @@
 """The gpu engine on a card: what Triton's interpreter can't show."""
 
-import numpy as np
 import pytest
 import torch
 
-from fourward import Dag, FourWard, generate
+from fourward import FourWard, generate
 from fourward.engine.gpu import launch, ways
-from tests.engine.gpu import QUIET, WAYS, force, make, needs_card
+from tests.engine.gpu import QUIET, WAYS, force, make, needs_card, sparse
 from tests.engine.test_contract import SUBJECTS, run
 from tests.tolerance import TOLERANCE, assert_near
 
@@ -110,12 +109,6 @@ def test_large_batches(nodes, dtype):
         (want,) = torch.autograd.grad(exact(x.double()).square().mean(), exact.weight)
         assert_near(net(x), exact(x.double()), dtype)
         assert_near(got, want, dtype)
-
-
-def sparse(nodes, edges, seed=0):
-    rng = np.random.default_rng(seed)
-    pairs = np.sort(rng.integers(0, nodes, (edges, 2)), 1)
-    return Dag.from_edges(np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0), nodes=nodes)
 
 
 LARGE = {

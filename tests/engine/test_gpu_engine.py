@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.gpu_ways import fed
 from fourward import Dag, FourWard, generate
 from fourward.engine.gpu import by_panels, engine, graphs, launch, program, ways
 from fourward.engine.gpu.call import rehearse
@@ -17,7 +18,7 @@ from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from fourward.plan.plan import build_plan
 from fourward.plan.tiles import SIDE, count_tiles, cut_tiles
-from tests.engine.gpu import DEVICE, QUIET, force, make
+from tests.engine.gpu import DEVICE, QUIET, force, make, sparse
 from tests.tolerance import assert_near
 
 pytestmark = QUIET
@@ -258,11 +259,6 @@ def test_an_export_of_another_version_is_refused():
         run("meta", older[:-2])
 
 
-def sparse(nodes, edges):
-    pairs = np.sort(np.random.default_rng(0).integers(0, nodes, (edges, 2)), 1)
-    return Dag.from_edges(np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0), nodes=nodes)
-
-
 @pytest.mark.parametrize(
     ("dag", "kind"),
     [
@@ -271,6 +267,9 @@ def sparse(nodes, edges):
         (lambda: sparse(2000, 8000), program.LISTS),  # few levels
         (lambda: sparse(4000, 256_000), program.PANELS),
         (lambda: sparse(10**4, 10**5), program.LISTS),  # no room
+        (lambda: fed(800, 200, 50), program.PANELS),
+        (lambda: fed(4000, 200, 50), program.LISTS),  # many inputs, few for each
+        (lambda: fed(4000, 200, 1000), program.PANELS),
         (lambda: generate.chain(5000), program.PANELS),
         (lambda: generate.chain(70_000), program.LISTS),  # no room
     ],

@@ -43,34 +43,34 @@ def kind_of(plan: Plan) -> int:
     room = (tiles + (lead + 2 * panels) * STRETCH) * SIDE**2
     if room > (2**30 if tiles * SIDE**2 <= 16 * dag.num_edges else 2**25):  # 32 bits number what walks take
         return LISTS
-    stretches = -(-panels // STRETCH)
-    by_tiles = 15 * stretches + 0.026 * tiles  # microseconds, from measurements on an H200, as below
-    by_lists = min(list_times(dag.num_nodes, dag.num_edges, plan.num_levels, 128))
-    return PANELS if stretches == 1 or by_tiles <= by_lists else LISTS
+    by_tiles = 15 * -(-panels // STRETCH) + 1.6 * lead + 0.026 * tiles  # microseconds on an H200, as below
+    by_lists = min(list_times(dag.num_nodes - dag.num_inputs, dag.num_edges, plan.num_levels, 128))
+    return PANELS if by_tiles <= max(by_lists, 40) else LISTS  # of what takes little time, that of fewer launches
 
 
-def list_times(rows: int, edges: int, levels_: int, batch: int) -> tuple[float, float]:
+def list_times(neurons: int, edges: int, levels_: int, batch: int) -> tuple[float, float]:
     """Microseconds of a forward pass over lists: by walking them, and level by level."""
-    degree = edges / max(rows, 1)
-    return (levels_ + rows / 8) * (0.6 + 0.1 * degree), levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+    degree = edges / max(neurons, 1)
+    return (levels_ + neurons / 8) * (0.6 + 0.1 * degree), levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
 
 
 @lru_cache(maxsize=256)
-def way(kind: int, rows: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
+def way(kind: int, neurons: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
     """The way for a batch."""
     if kind == PANELS:
         name = "panels" if panel_count <= STRETCH else "stretches"
         return Way(name, WIDTH[PANELS], *((STEPS, 4, 0, True) if batch <= BUSY else (16, 2)))
-    walk, spread = list_times(rows, edges, levels_, batch)
+    walk, spread = list_times(neurons, edges, levels_, batch)
     if walk < spread:
         return Way("lists", WIDTH[LISTS], 8, 4, 8)
-    few = edges <= 24 * rows
+    few = edges <= 24 * neurons
     return Way("levels", WIDTH[LISTS], *((8, 4, 16) if few and edges * batch > 5e7 else (32, 4, 4)))
 
 
 def way_of(shape: Shape, batch: int) -> Way:
     """The way for a batch of this size."""
-    return way(shape.kind, shape.rows, shape.panels, shape.edges, shape.levels, batch)
+    neurons = shape.nodes - shape.inputs
+    return way(shape.kind, neurons, shape.panels, shape.edges, shape.levels, batch)
 
 
 class Spread(NamedTuple):
