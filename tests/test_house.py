@@ -30,6 +30,7 @@ ROOMS = [
     "study",
     "demo",
     "cli",
+    "__main__",
 ]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
