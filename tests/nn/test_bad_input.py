@@ -1,0 +1,143 @@
+"""What a network, and the paper's methods, say of bad input."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from fourward import FourWard, connectomes
+from fourward.errors import ActivationError, FourwardError, GraphError, InitError, InputError, OptionError, WeightError
+from tests.nn.test_module import DAG, batch, methods
+
+
+@methods
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (
+            torch.zeros(3, DAG.num_inputs + 1),
+            rf"shape \(3, {DAG.num_inputs + 1}\).*must hold {DAG.num_inputs} features",
+        ),
+        (torch.zeros(()), r"shape \(\)"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.int64), "torch.int64: no real numbers"),
+        (batch().to_sparse(), r"sparse_coo.*x.to_dense\(\)"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.bool), "torch.bool"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.complex64), "complex"),
+        (torch.zeros(3, DAG.num_inputs, dtype=torch.float64), r"float64, but the weights are torch.float32"),
+        (np.zeros((3, DAG.num_inputs), np.float32), r"ndarray. Try torch.as_tensor\(x, dtype=torch.float32\)"),
+        (torch.zeros(3, DAG.num_inputs, device="meta"), "is on meta"),
+    ],
+)
+def test_bad_x(cls, x, message):
+    net = cls(DAG)
+    for call in (net, net.activations):
+        with pytest.raises(InputError, match=message):
+            call(x)
+
+
+@methods
+def test_bad_weights(cls):
+    net = cls(DAG)
+    right = torch.zeros(DAG.num_edges), torch.zeros(len(DAG.neurons))
+    with pytest.raises(WeightError, match=rf"shape \(3,\).*{DAG.num_edges} edges"):
+        net.load_edge_weights(torch.zeros(3), right[1])
+    with pytest.raises(WeightError, match=rf"shape \(1,\).*{len(DAG.neurons)} neurons"):
+        net.load_edge_weights(right[0], torch.zeros(1))
+    with pytest.raises(WeightError, match="biases are missing"):
+        net.load_edge_weights(right[0])
+    with pytest.raises(WeightError, match="no biases"):
+        cls(DAG, bias=False).load_edge_weights(*right)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_x():
+    with pytest.raises(InputError, match="nested tensor"):
+        FourWard(DAG)(torch.nested.nested_tensor([batch(), batch(size=2)]))
+
+
+@methods
+def test_a_card_that_is_not_there(cls, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError, match=r"device 'cuda:0' came, but torch sees no CUDA card"):
+        cls(DAG, device="cuda:0")
+
+
+@methods
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"activation": "swish"}, ActivationError, "no activation 'swish'.*relu"),
+        ({"activation": 3}, ActivationError, "name or a torch callable"),
+        ({"activation": torch.nn.ReLU}, ActivationError, r"class ReLU came.*make one of it, ReLU\(\)"),
+        ({"activation": {"default": "relu", "nobody": "tanh"}}, GraphError, "'nobody'"),
+        (
+            {"activation": {DAG.labels[DAG.neurons[0]]: "relu"}},
+            ActivationError,
+            "no activation.*default",
+        ),
+        ({"activation": {"default": "relu", DAG.labels[DAG.inputs[0]]: "tanh"}}, ActivationError, "is an input"),
+        ({"output_activation": "softmax"}, ActivationError, "'softmax'"),
+        ({"init": "lecun"}, InitError, "no initialisation 'lecun'.*kaiming_uniform"),
+        ({"init": None}, InitError, "init=None"),
+        ({"dropout": 1.0}, OptionError, "dropout=1.0"),
+        ({"dropout": -0.1}, OptionError, "dropout=-0.1"),
+        ({"dropout": "much"}, OptionError, "dropout='much'"),
+        ({"seed": -1}, OptionError, "seed=-1"),
+        ({"seed": "x"}, OptionError, "seed='x'"),
+        ({"dtype": torch.int64}, OptionError, "floating point"),
+        ({"dtype": torch.complex64}, OptionError, "floating point"),
+        ({"dtype": "float32"}, OptionError, "floating point"),
+        ({"layering": np.zeros(30)}, OptionError, "ndarray came as layering"),
+        ({"init": float("nan")}, InitError, "init=nan"),
+        ({"init": lambda dag, weight, bias: torch.ones_like(weight)}, InitError, "in place"),
+    ],
+)
+def test_bad_options(cls, options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        cls(DAG, **options)
+    assert isinstance(caught.value, FourwardError)
+
+
+@methods
+def test_not_a_dag(cls):
+    with pytest.raises(GraphError, match="a DiGraph came"):
+        cls(nx.DiGraph([(0, 1)]))
+    with pytest.raises(GraphError, match=r"Connectome came.*\.dag"):
+        cls(connectomes.load("c-elegans"))
+
+
+@methods
+@pytest.mark.parametrize(
+    "mixer",
+    [torch.nn.Softmax(-1), torch.nn.Softmax(0), torch.nn.LayerNorm(5), lambda z: z.sum(), lambda z: z - z.mean()],
+    ids=["softmax", "softmax of columns", "layer norm", "sum", "centred"],
+)
+def test_an_activation_that_mixes_elements(cls, mixer):
+    with pytest.raises(ActivationError, match="each element alone"):
+        cls(DAG, activation=mixer)
+
+
+def test_an_activation_that_turns_out_to_change_shape():
+    net = FourWard(DAG, activation=lambda z: z if z.numel() < 20 else z[:1])
+    with pytest.raises(ActivationError, match="each element alone"):
+        net(batch())
+
+
+def test_random_activations_are_let_through():
+    before = torch.get_rng_state()
+    net = FourWard(DAG, activation=torch.nn.RReLU(), seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert net(batch()).shape == (5, DAG.num_outputs)
+
+
+@methods
+def test_a_module_as_activation_follows_the_dtype(cls):
+    net = cls(DAG, activation=torch.nn.PReLU(), dtype=torch.float64, seed=0)
+    assert net(batch(dtype=torch.float64)).dtype == torch.float64
+
+
+def test_weights_of_a_wrong_length_in_a_call():
+    net = FourWard(DAG, seed=0)
+    for wrong in ({"weight": torch.zeros(DAG.num_edges + 5)}, {"weight": torch.zeros(3)}, {"bias": torch.zeros(1)}):
+        with pytest.raises(WeightError, match="shape"):
+            torch.func.functional_call(net, wrong, (batch(),))
