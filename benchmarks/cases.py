@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fourward.graph import connectomes, generate
-from fourward.graph.dag import Dag
+from fourward.graph._dag import Dag
 
 
 class Case(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fourward.study.timing import Call, Clock, CutOff, no_collection, one_line
+from fourward.study._timing import Call, Clock, CutOff, no_collection, one_line
 
 Maker = Callable[[], Call]  #: what makes an entrant ready: builds it, captures it; may raise
 #: A turn of a short call is a burst of about so many seconds.

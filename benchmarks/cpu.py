@@ -19,7 +19,7 @@ from benchmarks import rivals
 from benchmarks.report import write_cpu_report
 from benchmarks.timing import RESULTS, facts, store, take_turns
 from fourward import Dag, FourWard, connectomes, generate, paper
-from fourward.study.timing import training_step
+from fourward.study._timing import training_step
 
 SIZES, DENSITIES, BATCHES = (64, 128, 256, 512, 1024), (0.2, 0.4, 0.6, 0.8, 1.0), (32, 128, 512)
 METHODS: dict[str, Callable[..., torch.nn.Module]] = {

@@ -20,8 +20,8 @@ FIRST_USES = {"first_uses": 64, "first_uses_of_stretches": 1024}
 
 def building() -> dict[str, Any]:
     """Seconds to make a Dag, its layering and its plan, after compilation, and the most memory that took."""
-    from fourward.engine.cpu import launch
-    from fourward.graph.dag import Dag
+    from fourward.engine._cpu import launch
+    from fourward.graph._dag import Dag
     from fourward.layering import longest_path, push_sources
     from fourward.plan import build_plan
 
@@ -50,7 +50,7 @@ def a_million_nodes() -> dict[str, Any]:
     import torch
 
     from fourward import Dag, FourWard
-    from fourward.study.timing import training_step
+    from fourward.study._timing import training_step
 
     dag = Dag.from_edges(random_edges(10**6, 10**7), nodes=10**6)
     net = FourWard(dag, seed=0)
@@ -72,7 +72,7 @@ def overhead() -> dict[str, Any]:
 
     from benchmarks.timing import take_turns
     from fourward import FourWard, generate
-    from fourward.engine.cpu import launch, threads
+    from fourward.engine._cpu import launch, threads
 
     net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
     x = torch.ones(32, net.dag.num_inputs)

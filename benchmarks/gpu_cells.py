@@ -17,7 +17,7 @@ from benchmarks.contest import relative_error as error_of
 from benchmarks.cpu import MOST_PAIRS
 from benchmarks.fresh import random_edges
 from fourward import Dag, FourWard, paper
-from fourward.study.timing import Clock, CutOff, clock_for, training_step
+from fourward.study._timing import Clock, CutOff, clock_for, training_step
 
 #: Never cut off, however slow: the goals are about these.
 ALWAYS = ("fourward", "fourward graph", "masked", "masked graph")

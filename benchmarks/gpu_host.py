@@ -16,8 +16,8 @@ from benchmarks.fresh import first_uses
 from benchmarks.gpu_cells import Settings
 from benchmarks.timing import facts
 from fourward import FourWard, generate
-from fourward.study.facts import driver
-from fourward.study.timing import training_step
+from fourward.study._environment import driver
+from fourward.study._timing import training_step
 
 
 def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:

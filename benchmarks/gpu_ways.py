@@ -24,7 +24,7 @@ from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import card_facts
 from benchmarks.timing import RESULTS, store
 from fourward import Dag, FourWard, connectomes, generate
-from fourward.study.timing import Call, clock_for
+from fourward.study._timing import Call, clock_for
 
 ROUNDS = 5
 BATCHES = {"panels": (32, 512, 2048, 8192), "lists": (32, 512), "either": (32, 128, 512)}
@@ -79,13 +79,13 @@ for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
 
 def prepared(dag: Dag, way: tuple[Any, ...], batch: int, back: bool) -> Call:
     """A network that is walked in this way, captured."""
-    from fourward.engine.gpu import engine, launch, program, ways  # Triton is there only where a card is
+    from fourward.engine._gpu import engine, heuristics, launch, packing  # Triton is there only where a card is
 
-    chosen = ways.Way(*way)
+    chosen = heuristics.Way(*way)
     launch.forget()
-    vars(ways)["way_of"] = lambda *_: chosen
-    vars(ways)["ROWS"] = ways.STEPS * program.STRETCH  # all steps that a way has, however long they compile
-    vars(engine)["kind_of"] = lambda plan: program.PANELS if way[0] == "panels" else program.LISTS
+    vars(heuristics)["way_of"] = lambda *_: chosen
+    vars(heuristics)["ROWS"] = heuristics.STEPS * packing.STRETCH  # all steps that a way has, however long they compile
+    vars(engine)["kind_of"] = lambda plan: packing.PANELS if way[0] == "panels" else packing.LISTS
     net = FourWard(dag, seed=0, device="cuda")
     x = torch.randn(batch, dag.num_inputs, device="cuda")
     gradient = torch.randn(batch, dag.num_outputs, device="cuda")

@@ -39,7 +39,7 @@ def measure(path: str, nodes: int) -> dict[str, Any]:
     import torch
 
     from fourward import Dag, FourWard, generate
-    from fourward.study.timing import training_step
+    from fourward.study._timing import training_step
 
     warm = FourWard(generate.chain(5), seed=0)
     training_step(warm, torch.ones(BATCH, 1))()  # compiles, and loads what torch loads late

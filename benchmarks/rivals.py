@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.graph.dag import Dag
-from fourward.nn.module import FourWard
-from fourward.study import bench
+from fourward.graph._dag import Dag
+from fourward.nn._fourward import FourWard
+from fourward.study import _bench
 
 
 def mlp(num_weights: int, device: str = "cpu") -> tuple[nn.Module, int]:
     """An MLP of four equal layers with as many weights, and its width."""
-    made = bench.mlp(num_weights, device)
+    made = _bench.mlp(num_weights, device)
     return made, len(next(made.parameters()))
 
 

@@ -17,8 +17,8 @@ import torch
 
 from fourward import __version__
 from fourward._files import replacing
-from fourward.study.facts import output_of, processor, versions
-from fourward.study.timing import no_collection
+from fourward.study._environment import output_of, processor, versions
+from fourward.study._timing import no_collection
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -13,7 +13,7 @@ from benchmarks import contest as contests
 from benchmarks import gpu, gpu_cells
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
-from fourward.study.timing import HostClock
+from fourward.study._timing import HostClock
 
 TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
 TINY += ["--edges", "300", "--cell-seconds", "5"]

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from fourward import FourWard, generate
-from fourward.cli import app
-from fourward.engine.registry import ENGINES
+from fourward._cli import app
+from fourward.engine._registry import ENGINES
 from tools.docs_pictures import FOLDER, PICTURES, TOUCH
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +112,7 @@ def commands(text: str) -> list[list[str]]:
     """The words after `fourward`, of every line that calls it."""
     lines = text.replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines if re.search(r"(^| )fourward(\.cli\.app)? [a-z]", line)]
-    starts = [next(k for k, word in enumerate(line) if word in ("fourward", "fourward.cli.app")) for line in words]
+    starts = [next(k for k, word in enumerate(line) if word in ("fourward", "fourward._cli.app")) for line in words]
     return [line[start + 1 :] for line, start in zip(words, starts, strict=True)]
 
 

@@ -23,13 +23,14 @@ ROOMS = [
     "plan",
     "engine",
     "nn",
+    "_serialization",
     "paper",
     "view",
     "exchange",
     "train",
     "study",
     "demo",
-    "cli",
+    "_cli",
     "__main__",
 ]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

@@ -16,13 +16,13 @@ from PIL import Image
 import fourward as fw
 from fourward._files import replacing
 from fourward.layering import longest_path, push_sources, reassign
-from fourward.plan.tiles import SIDE, cut_tiles
+from fourward.plan._tiles import SIDE, cut_tiles
 from fourward.train import History, fit
-from fourward.train.data import bundled, split
-from fourward.train.model import Model, Scaling
-from fourward.view.curves import activation_map, learning_curves
-from fourward.view.draw import HIDDEN, SINK, SOURCE, draw_layers
-from fourward.view.figure import Picture
+from fourward.train._data import bundled, split
+from fourward.train._model import Model, Scaling
+from fourward.view._curves import activation_map, learning_curves
+from fourward.view._draw import HIDDEN, SINK, SOURCE, draw_layers
+from fourward.view._figure import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

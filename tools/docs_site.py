@@ -54,7 +54,7 @@ def _add(files: Files, config: MkDocsConfig, uri: str, content: bytes) -> None:
 
 def _worm() -> str:
     from fourward.graph.connectomes import load
-    from fourward.view.page import view
+    from fourward.view._page import view
 
     worm = load("c-elegans")
     strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))

@@ -13,34 +13,34 @@ from fourward._version import __version__
 
 if TYPE_CHECKING:
     from fourward import errors, exchange, layering, paper, study, train
+    from fourward._serialization import load, save
     from fourward.errors import FourwardError
     from fourward.graph import connectomes, files, generate, orient
-    from fourward.graph.dag import Dag
-    from fourward.layering.layering import Layering
-    from fourward.nn.module import FourWard
-    from fourward.nn.saved import load, save
-    from fourward.train.estimators import FourWardClassifier, FourWardRegressor
-    from fourward.view.draw import draw
-    from fourward.view.page import view
+    from fourward.graph._dag import Dag
+    from fourward.layering._layering import Layering
+    from fourward.nn._fourward import FourWard
+    from fourward.train._estimators import FourWardClassifier, FourWardRegressor
+    from fourward.view._draw import draw
+    from fourward.view._page import view
 
 _HOMES = {
-    "Dag": "fourward.graph.dag",
-    "FourWard": "fourward.nn.module",
-    "FourWardClassifier": "fourward.train.estimators",
-    "FourWardRegressor": "fourward.train.estimators",
+    "Dag": "fourward.graph._dag",
+    "FourWard": "fourward.nn._fourward",
+    "FourWardClassifier": "fourward.train._estimators",
+    "FourWardRegressor": "fourward.train._estimators",
     "FourwardError": "fourward.errors",
-    "Layering": "fourward.layering.layering",
+    "Layering": "fourward.layering._layering",
     "connectomes": "fourward.graph",
-    "draw": "fourward.view.draw",
+    "draw": "fourward.view._draw",
     "errors": "fourward",
     "exchange": "fourward",
     "files": "fourward.graph",
     "generate": "fourward.graph",
     "layering": "fourward",
-    "load": "fourward.nn.saved",
+    "load": "fourward._serialization",
     "orient": "fourward.graph",
     "paper": "fourward",
-    "save": "fourward.nn.saved",
+    "save": "fourward._serialization",
     "study": "fourward",
     "train": "fourward",
     "view": "fourward",

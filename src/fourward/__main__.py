@@ -2,7 +2,7 @@
 
 import sys
 
-from fourward.cli.app import main
+from fourward._cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

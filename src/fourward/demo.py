@@ -14,13 +14,13 @@ import torch
 
 from fourward.errors import require
 from fourward.graph.connectomes import load
-from fourward.nn.module import FourWard
+from fourward.nn._fourward import FourWard
 from fourward.paper import Masked4Ward
-from fourward.train.data import bundled, split
-from fourward.train.fitting import fit
-from fourward.train.model import Model, Scaling
-from fourward.train.watch import Progress
-from fourward.view.draw import draw
+from fourward.train._callbacks import Progress
+from fourward.train._data import bundled, split
+from fourward.train._fit import fit
+from fourward.train._model import Model, Scaling
+from fourward.view._draw import draw
 
 BATCH = 64
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from fourward import __version__
-from fourward.cli import app
+from fourward._cli import app
 from fourward.errors import GraphError, MissingExtraError
-from fourward.graph import named
+from fourward.graph import _spec
 
 
 def test_help_names_the_commands(capsys):
@@ -52,12 +52,12 @@ def test_ctrl_c_within_a_command_is_said(monkeypatch, capsys):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(named, "find", stop)
+    monkeypatch.setattr(_spec, "find", stop)
     assert app.main(["info", "er:9:0.5"]) == 130
     assert capsys.readouterr().err == "fourward: interrupted\n"
 
 
 def test_the_command_starts_without_torch():
-    code = "import sys; from fourward.cli.app import main; main(['--help']); assert 'torch' not in sys.modules"
+    code = "import sys; from fourward._cli.app import main; main(['--help']); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fourward import FourWard, connectomes, files, generate, load, save
-from fourward.cli import app
+from fourward._cli import app
 from fourward.exchange import from_mlp
-from fourward.graph import content
+from fourward.graph import _io
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_an_npz_of_pickles(run, tmp_path):
 
 def test_an_edge_list_larger_than_memory(run, monkeypatch):
     files.write(generate.chain(10_000), "x.csv")
-    monkeypatch.setattr(content._memory, "available", lambda: 2**18)
+    monkeypatch.setattr(_io._memory, "available", lambda: 2**18)
     code, _, err = run("info", "x.csv")
     assert code == 2
     assert "it has about 9,999 edges, which would take about 976.5 KiB of memory, but 256.0 KiB are free" in err

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import fourward as fw
-from fourward.cli import app
-from fourward.cli.options import Reading
-from fourward.cli.shown import open_shown, read_samples
-from fourward.train import checkpoint
-from fourward.train.model import Model, Scaling
+from fourward._cli import app
+from fourward._cli.options import Reading
+from fourward._cli.subject import open_shown, read_samples
+from fourward.train import _checkpoint
+from fourward.train._model import Model, Scaling
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_samples_of_a_network_are_columns_named_as_its_inputs(here, net):
 def test_samples_of_a_model_go_through_its_adaptors(here, net):
     scaling = Scaling(torch.tensor([1.0, 2.0, 3.0]).numpy(), torch.tensor([2.0, 2.0, 2.0]).numpy())
     model = Model(net, ["p", "q", "r"], ["y"], ["no", "yes"], scaling, None)
-    checkpoint.save("model.safetensors", model)
+    _checkpoint.save("model.safetensors", model)
     (here[0] / "rows.csv").write_text("p,q,r\n1,2,3\n5,6,7\n")
     expected = model.enter(torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
     torch.testing.assert_close(read_samples("model.safetensors", "rows.csv"), expected.detach())

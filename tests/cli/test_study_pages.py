@@ -2,8 +2,8 @@
 
 import pytest
 
-from fourward.cli.app import main
-from fourward.study.store import FILE, Store
+from fourward._cli.app import main
+from fourward.study._store import FILE, Store
 from tests.study import made
 
 
@@ -22,7 +22,7 @@ def test_figures_are_written_beside_the_results(folder, capsys):
 
 
 def test_the_report_goes_where_it_is_wanted(folder, capsys, monkeypatch):
-    monkeypatch.setattr("fourward.study.report.pictures", lambda found: [])
+    monkeypatch.setattr("fourward.study._report.pictures", lambda found: [])
     assert main(["study", "report", "--out", str(folder), "--to", str(folder / "pages")]) == 0
     assert capsys.readouterr().out.strip() == str(folder / "pages" / "report.html")
     assert (folder / "pages" / "report.html").read_text().startswith("<!doctype html>")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import fourward as fw
-from fourward.cli import app
+from fourward._cli import app
 from fourward.errors import require
-from fourward.train import checkpoint, watch
-from fourward.train import run as run_module
+from fourward.train import _callbacks, _checkpoint
+from fourward.train import _run as run_module
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def ctrl_c():
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_saves_and_says_how_to_go_on(folder, capsys, monkeypatch):
-    monkeypatch.setattr(watch.Progress, "after_epoch", lambda self, loop: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(_callbacks.Progress, "after_epoch", lambda self, loop: signal.raise_signal(signal.SIGINT))
     assert train("--epochs", 6, "--out", "a b") == 130
     assert "saved. Go on with: fourward train --out 'a b' --resume" in capsys.readouterr().err
     monkeypatch.undo()
@@ -207,7 +207,7 @@ def test_a_second_ctrl_c_stops_at_once(folder, capsys, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     handler = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(watch.Progress, "after_epoch", impatient)
+    monkeypatch.setattr(_callbacks.Progress, "after_epoch", impatient)
     impatient.epoch = 1
     assert train("--epochs", 6, "--out", "a") == 130, "before anything was saved"
     assert not (folder / "a" / "last.safetensors").exists()
@@ -223,7 +223,7 @@ def test_a_full_disk_is_a_failure(folder, capsys, monkeypatch):
     def full(path, *_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(checkpoint, "save", full)
+    monkeypatch.setattr(_checkpoint, "save", full)
     assert train("--epochs", 6, "--out", "a") == 1
     assert capsys.readouterr().err.endswith("best.safetensors: No space left on device\n")
 

@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from fourward import FourWard, generate
-from fourward.engine.gpu import call, engine, launch
+from fourward.engine._gpu import engine, launch, launcher
 from tests.engine.gpu import force
 
 apart: list[str] = []
@@ -33,7 +33,7 @@ class Launcher:
         self.name = src.name
 
     def __call__(self, *_) -> None:
-        wrong.extend([self.name] * call.rehearsing())
+        wrong.extend([self.name] * launcher.rehearsing())
 
 
 class Utils:

@@ -1,6 +1,6 @@
 import pytest
 
-from fourward.engine.gpu import launch
+from fourward.engine._gpu import launch
 from tests.engine.gpu import WAYS, force
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.cases import ZOO, case
 from fourward import Dag, FourWard, generate, paper
-from fourward.engine.registry import ENGINES
+from fourward.engine._registry import ENGINES
 from fourward.errors import EngineError
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near

@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.cases import case
 from fourward import Dag, generate
-from fourward.engine.gpu import launch, program
-from fourward.engine.gpu.call import Launch
+from fourward.engine._gpu import launch, packing
+from fourward.engine._gpu.launcher import Launch
 from fourward.plan.activations import ACTIVATIONS
 from tests.engine.gpu import DEVICE, QUIET, force, make
 from tests.engine.test_contract import assert_equal_results, run
@@ -53,7 +53,7 @@ def test_panel_boundaries(inputs, neurons):
 def test_what_is_infinite_reaches_descendants_alone(way, p, few):
     """Tiles hold zeros where there is no edge, and zero times infinity is NaN."""
     dag = generate.erdos_renyi(70, p, seed=2)
-    assert (dag.num_inputs <= program.FEW) == few
+    assert (dag.num_inputs <= packing.FEW) == few
     names = {
         name: make(dag, engine=name, seed=0, dtype=torch.float64, activation="leaky_relu") for name in ("torch", "gpu")
     }
@@ -144,13 +144,13 @@ def test_every_weight_that_a_walk_reads_is_laid_out(nodes, inputs, again, monkey
     """Were one left as NaN, the slow walk would hide it."""
     dag = Dag.from_edges([(i, max(i + 1, inputs)) for i in range(nodes - 1)])  # a chain that many lead to
     net, x = make(dag, seed=0), torch.ones(5, dag.num_inputs, device=DEVICE)
-    shape, stretch = net.runner.shape, program.STRETCH
+    shape, stretch = net.runner.shape, packing.STRETCH
     fenced = Fenced(monkeypatch)
     out, kept = launch.forward(x, net.weight, net.bias, net.runner.program, shape, None, 0.0, False, again)
     assert_near(out, make(dag, seed=0, engine="torch")(x))
     assert all((behind == 77).all() for behind in fenced.behind)
     ends = [min(panel - panel % stretch + stretch, shape.panels) for panel in range(shape.panels)]
-    lead = shape.lead if inputs > program.FEW else 0
+    lead = shape.lead if inputs > packing.FEW else 0
     unread = shape.near - lead * ends[0] - sum(end - panel for panel, end in enumerate(ends))
     if again:
         unread += sum(shape.span - panel % stretch - 1 for panel in range(shape.panels))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fourward import FourWard, generate
-from fourward.engine.gpu import launch, ways
+from fourward.engine._gpu import heuristics, launch
 from tests.engine.gpu import QUIET, WAYS, force, make, needs_card, sparse
 from tests.engine.test_contract import SUBJECTS, run
 from tests.tolerance import TOLERANCE, assert_near
@@ -103,7 +103,7 @@ def test_large_batches(nodes, dtype):
     dag = generate.erdos_renyi(nodes, 0.3, seed=1)
     net, exact = (make(dag, seed=0, engine=engine, dtype=dtype) for engine in ("gpu", "torch"))
     exact = exact.double()
-    for samples in (ways.BUSY, ways.BUSY + 1, 9000):
+    for samples in (heuristics.BUSY, heuristics.BUSY + 1, 9000):
         x = torch.randn(samples, dag.num_inputs, dtype=dtype, device="cuda")
         (got,) = torch.autograd.grad(net(x).square().mean(), net.weight)
         (want,) = torch.autograd.grad(exact(x.double()).square().mean(), exact.weight)

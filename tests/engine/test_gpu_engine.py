@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from benchmarks.gpu_ways import fed
 from fourward import Dag, FourWard, generate
-from fourward.engine.gpu import by_panels, engine, graphs, launch, program, ways
-from fourward.engine.gpu.call import rehearse
+from fourward.engine._gpu import cuda_graphs, engine, heuristics, launch, packing, tiled_launch
+from fourward.engine._gpu.launcher import rehearse
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
-from fourward.plan.plan import build_plan
-from fourward.plan.tiles import SIDE, count_tiles, cut_tiles
+from fourward.plan._plan import build_plan
+from fourward.plan._tiles import SIDE, count_tiles, cut_tiles
 from tests.engine.gpu import DEVICE, QUIET, force, make, sparse
 from tests.tolerance import assert_near
 
@@ -127,9 +127,9 @@ def test_with_tickets_and_without(name, multiprocessors, monkeypatch):
     """Results are the same, and counters are left as they were found."""
     force(name, monkeypatch)
     row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the counters are the first two of these
-    monkeypatch.setattr(by_panels, "counters", lambda device: row)
-    monkeypatch.setattr(by_panels, "holds", lambda device, warps: multiprocessors * 8 // warps)
-    monkeypatch.setattr(graphs, "zeros_row", lambda device: row)
+    monkeypatch.setattr(tiled_launch, "counters", lambda device: row)
+    monkeypatch.setattr(tiled_launch, "holds", lambda device, warps: multiprocessors * 8 // warps)
+    monkeypatch.setattr(cuda_graphs, "zeros_row", lambda device: row)
     dag = generate.erdos_renyi(70, 0.3, seed=1)
     net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
     for batch in (1, 20, 33, 20, 20):
@@ -145,7 +145,7 @@ def test_with_tickets_and_without(name, multiprocessors, monkeypatch):
     [(7, 4, (7, False)), (560, 4, (260, False)), (560, 64, (200, False)), (560, 133, (132, True)), (7, 300, (7, True))],
 )
 def test_tickets_are_for_more_programs_than_a_card_holds(tiles, slices, want):
-    assert ways.packers_of(tiles, slices, 264) == want
+    assert heuristics.packers_of(tiles, slices, 264) == want
 
 
 @given(st.integers(2, 90), st.floats(0.02, 1), st.integers(0, 2**31))
@@ -207,27 +207,27 @@ def test_triton_by_another_name(monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "batch", "want"),
     [
-        ((program.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 32, 4, 0, True)),
-        ((program.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 32, 4, 0, True)),
-        ((program.PANELS, 256, 8, 32640, 0), 1056, ("panels", 8, 32, 4, 0, True)),
-        ((program.PANELS, 256, 8, 32640, 0), 1057, ("panels", 8, 16, 2, 0, False)),
-        ((program.PANELS, 256, 8, 32640, 0), 8192, ("panels", 8, 16, 2, 0, False)),
-        ((program.PANELS, 320, 9, 2542, 0), 32, ("stretches", 8, 32, 4, 0, True)),
-        ((program.PANELS, 384, 12, 73536, 0), 32, ("stretches", 8, 32, 4, 0, True)),
-        ((program.PANELS, 384, 12, 73536, 0), 8192, ("stretches", 8, 16, 2, 0, False)),
-        ((program.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8, False)),
-        ((program.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4, False)),
-        ((program.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16, False)),
-        ((program.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16, False)),
-        ((program.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4, False)),
+        ((packing.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 32, 4, 0, True)),
+        ((packing.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 32, 4, 0, True)),
+        ((packing.PANELS, 256, 8, 32640, 0), 1056, ("panels", 8, 32, 4, 0, True)),
+        ((packing.PANELS, 256, 8, 32640, 0), 1057, ("panels", 8, 16, 2, 0, False)),
+        ((packing.PANELS, 256, 8, 32640, 0), 8192, ("panels", 8, 16, 2, 0, False)),
+        ((packing.PANELS, 320, 9, 2542, 0), 32, ("stretches", 8, 32, 4, 0, True)),
+        ((packing.PANELS, 384, 12, 73536, 0), 32, ("stretches", 8, 32, 4, 0, True)),
+        ((packing.PANELS, 384, 12, 73536, 0), 8192, ("stretches", 8, 16, 2, 0, False)),
+        ((packing.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8, False)),
+        ((packing.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4, False)),
+        ((packing.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16, False)),
+        ((packing.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16, False)),
+        ((packing.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4, False)),
     ],
 )
 def test_ways_are_those_that_were_measured_fastest(shape, batch, want):
     """The tables of docs/gpu.md."""
-    assert ways.way(*shape, batch) == want
+    assert heuristics.way(*shape, batch) == want
 
 
-@pytest.mark.parametrize("kind", [program.PANELS, program.LISTS], ids=["panels", "lists"])
+@pytest.mark.parametrize("kind", [packing.PANELS, packing.LISTS], ids=["panels", "lists"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
 def test_what_tracing_expects_is_what_comes(kind, dtype, monkeypatch):
     monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
@@ -253,7 +253,7 @@ def test_an_export_of_another_version_is_refused():
         given = x, net.weight.detach(), net.bias.detach(), net.runner.program
         return torch.ops.fourward.gpu_forward(*(t.to(like) for t in given), shape, None, 0.0, False)
 
-    with pytest.raises(EngineError, match=f"layout {program.LAYOUT - 1}, not {program.LAYOUT}"):
+    with pytest.raises(EngineError, match=f"layout {packing.LAYOUT - 1}, not {packing.LAYOUT}"):
         run(DEVICE, older)
     with pytest.raises(EngineError, match="another version"):  # where it is traced, and had fewer fields
         run("meta", older[:-2])
@@ -262,21 +262,21 @@ def test_an_export_of_another_version_is_refused():
 @pytest.mark.parametrize(
     ("dag", "kind"),
     [
-        (lambda: generate.erdos_renyi(200, 0.01, seed=0), program.PANELS),  # one launch
-        (lambda: generate.erdos_renyi(1024, 0.2, seed=0), program.PANELS),  # many levels
-        (lambda: sparse(2000, 8000), program.LISTS),  # few levels
-        (lambda: sparse(4000, 256_000), program.PANELS),
-        (lambda: sparse(10**4, 10**5), program.LISTS),  # no room
-        (lambda: fed(800, 200, 50), program.PANELS),
-        (lambda: fed(4000, 200, 50), program.LISTS),  # many inputs, few for each
-        (lambda: fed(4000, 200, 1000), program.PANELS),
-        (lambda: generate.chain(5000), program.PANELS),
-        (lambda: generate.chain(70_000), program.LISTS),  # no room
+        (lambda: generate.erdos_renyi(200, 0.01, seed=0), packing.PANELS),  # one launch
+        (lambda: generate.erdos_renyi(1024, 0.2, seed=0), packing.PANELS),  # many levels
+        (lambda: sparse(2000, 8000), packing.LISTS),  # few levels
+        (lambda: sparse(4000, 256_000), packing.PANELS),
+        (lambda: sparse(10**4, 10**5), packing.LISTS),  # no room
+        (lambda: fed(800, 200, 50), packing.PANELS),
+        (lambda: fed(4000, 200, 50), packing.LISTS),  # many inputs, few for each
+        (lambda: fed(4000, 200, 1000), packing.PANELS),
+        (lambda: generate.chain(5000), packing.PANELS),
+        (lambda: generate.chain(70_000), packing.LISTS),  # no room
     ],
 )
 def test_tiles_or_lists(dag, kind):
     dag = dag()
-    assert ways.kind_of(build_plan(dag, longest_path(dag), np.ones(dag.num_nodes, np.int32))) == kind
+    assert heuristics.kind_of(build_plan(dag, longest_path(dag), np.ones(dag.num_nodes, np.int32))) == kind
 
 
 def test_explain_names_the_way():
@@ -294,10 +294,10 @@ def test_both_passes_are_compiled_before_the_first(x_wanted, monkeypatch):
     for _ in range(2):
         x = torch.randn(5, net.dag.num_inputs, device=DEVICE, requires_grad=x_wanted)
         net(x).sum().backward()
-    assert found == [[by_panels.Forward, by_panels.Backward]]
+    assert found == [[tiled_launch.Forward, tiled_launch.Backward]]
     with torch.no_grad():
         net(torch.randn(6, net.dag.num_inputs, device=DEVICE))
-    assert found[1:] == [[by_panels.Forward]]
+    assert found[1:] == [[tiled_launch.Forward]]
 
 
 def test_a_rehearsal_runs_nothing(monkeypatch):

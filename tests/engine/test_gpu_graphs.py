@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from fourward.engine.gpu import graphs
-from fourward.engine.gpu.call import Launch
+from fourward.engine._gpu import cuda_graphs
+from fourward.engine._gpu.launcher import Launch
 
 CARD = torch.device("cuda", 0)
 
@@ -18,8 +18,8 @@ class Card:
         self.stream, self.rows, self.done = 0, 0, []
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: self.stream, raising=False)
-        monkeypatch.setattr(graphs, "zeros_row", self.row)
-        monkeypatch.setattr(graphs, "_captured", self.capture)
+        monkeypatch.setattr(cuda_graphs, "zeros_row", self.row)
+        monkeypatch.setattr(cuda_graphs, "_captured", self.capture)
 
     def row(self, device):
         self.rows += 1
@@ -44,7 +44,7 @@ def card(monkeypatch):
 
 
 def test_a_pass_is_captured_when_it_comes_again(card):
-    owner = graphs.Graphs()
+    owner = cuda_graphs.Graphs()
     assert card.run(owner) == ["first", "others"]
     assert card.run(owner) == ["capture", "first", "replay"]
     assert card.run(owner) == ["first", "replay"]
@@ -55,7 +55,7 @@ def test_a_pass_is_captured_when_it_comes_again(card):
 
 def test_a_pass_that_was_interrupted_is_not_captured_next(card):
     """What it launches may not be compiled yet, and can't be while a graph is captured."""
-    owner = graphs.Graphs()
+    owner = cuda_graphs.Graphs()
 
     def interrupt(table):
         raise KeyboardInterrupt
@@ -66,23 +66,23 @@ def test_a_pass_that_was_interrupted_is_not_captured_next(card):
 
 
 def test_ever_new_shapes_take_no_ever_new_memory(card):
-    owner = graphs.Graphs()
-    for made in range(3 * graphs.GRAPHS):
+    owner = cuda_graphs.Graphs()
+    for made in range(3 * cuda_graphs.GRAPHS):
         card.run(owner, made)
-    assert len(owner.graphs) == card.rows == graphs.GRAPHS
+    assert len(owner.graphs) == card.rows == cuda_graphs.GRAPHS
     card.stream = 1  # of which nobody knows whether it is behind the other
     card.run(owner, "another")
-    assert card.rows == graphs.GRAPHS + 1
+    assert card.rows == cuda_graphs.GRAPHS + 1
 
 
 def test_graphs_die_with_their_program():
     program = torch.zeros(1)
     place = id(program)
-    assert graphs.graphs_of(program) is graphs.graphs_of(program)
-    assert place in graphs._known
+    assert cuda_graphs.graphs_of(program) is cuda_graphs.graphs_of(program)
+    assert place in cuda_graphs._known
     del program
     gc.collect()
-    assert place not in graphs._known
+    assert place not in cuda_graphs._known
 
 
 class Kernel:

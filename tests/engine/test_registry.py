@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fourward import FourWard, generate
-from fourward.engine.registry import ENGINES
+from fourward.engine._registry import ENGINES
 from fourward.errors import EngineError
 
 
@@ -21,7 +21,7 @@ def test_explain_says_what_runs_and_why():
 
 
 def test_dropout_is_fair_and_independent():
-    from fourward.engine.base import Dropout, dropout_scale, pass_key
+    from fourward.engine._base import Dropout, dropout_scale, pass_key
 
     node = torch.arange(500)
     keys = [pass_key(7, torch.tensor(i)) for i in range(4)]

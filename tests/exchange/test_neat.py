@@ -17,7 +17,7 @@ from neat.export import export_network_json
 from fourward import load, save
 from fourward.errors import ActivationError, CycleError, FileError, FourwardError, GraphError
 from fourward.exchange import from_neat, from_tensorneat, read_neat, read_tensorneat
-from fourward.exchange.neat import ACTIVATIONS, aggregation_factor
+from fourward.exchange._neat import ACTIVATIONS, aggregation_factor
 
 ALL = sorted(neat.activations.ActivationFunctionSet().functions)
 SAVED = sorted(name for name, stages in ACTIVATIONS.items() if all(isinstance(one, str) for _, one in stages))

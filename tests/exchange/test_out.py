@@ -15,7 +15,7 @@ from benchmarks.cases import ZOO, case
 from fourward import Dag, FourWard, generate, load
 from fourward.errors import ActivationError, FileError, OptionError, WeightError
 from fourward.exchange import ENDINGS, check_onnx, export, to_latex, to_onnx, to_python
-from fourward.exchange.formulas import HELPERS
+from fourward.exchange._formulas import HELPERS
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near
 

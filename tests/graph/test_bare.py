@@ -8,8 +8,8 @@ import pytest
 import rustworkx as rx
 
 from fourward import connectomes, generate
-from fourward.graph.components import _by_networkx, components
-from fourward.graph.gnp import gnp_pairs
+from fourward.graph._components import _by_networkx, components
+from fourward.graph._gnp import gnp_pairs
 
 BARE = """
 import sys

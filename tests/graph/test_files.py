@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fourward import Dag, connectomes, files, generate
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
-from fourward.graph import content
+from fourward.graph import _io
 from tests.graph.put import put
 
 FORMATS = ["graphml", "gexf", "json", "mtx", "npz", "csv", "tsv", "edges"]
@@ -138,7 +138,7 @@ def test_a_file_larger_than_memory_says_what_it_needs_before_it_starts(ending, t
     dag = generate.chain(3_000)
     files.write(dag, path)
     assert files.read_dag(path).dag == dag
-    monkeypatch.setattr(content._memory, "available", lambda: 20_000)
+    monkeypatch.setattr(_io._memory, "available", lambda: 20_000)
     with pytest.raises(FileError, match=r"too large for this machine: .*about .*iB of memory, but 19\.5 KiB are free"):
         files.read(path)
 
@@ -147,7 +147,7 @@ def test_gzip_that_grows_past_memory_is_stopped(tmp_path, monkeypatch):
     """Its first part packs badly, so that the estimate is low; the rest packs well."""
     noise = np.random.default_rng(0).bytes(2**21)
     path = put(tmp_path, "x.csv.gz", gzip.compress(noise) + gzip.compress(b"\0" * 2**27))
-    monkeypatch.setattr(content._memory, "available", lambda: 2**24)
+    monkeypatch.setattr(_io._memory, "available", lambda: 2**24)
     with pytest.raises(FileError, match="unpacks to more than"):
         files.read(path)
 
@@ -200,16 +200,14 @@ def test_random_bytes_never_give_a_traceback(ending, data, tmp_path_factory):
 def test_mutated_files_never_give_a_traceback(ending, data, tmp_path_factory):
     path = tmp_path_factory.mktemp("fuzz") / f"x.{ending}"
     files.write(DAGS["odd numbers"], path, weight=np.array([0.5, -1, 2]))
-    content = bytearray(path.read_bytes())
+    _io = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        stop = data.draw(st.integers(at, min(at + 8, len(content))))
-        content[at:stop] = data.draw(
-            st.one_of(st.binary(max_size=4), st.sampled_from([b"-1", b"9" * 20, b"nan", b'"']))
-        )
-        if not content:
+        at = data.draw(st.integers(0, len(_io) - 1))
+        stop = data.draw(st.integers(at, min(at + 8, len(_io))))
+        _io[at:stop] = data.draw(st.one_of(st.binary(max_size=4), st.sampled_from([b"-1", b"9" * 20, b"nan", b'"'])))
+        if not _io:
             return
-    read_or_refuse(put(path.parent, path.name, bytes(content)))
+    read_or_refuse(put(path.parent, path.name, bytes(_io)))
 
 
 def read_or_refuse(path):

@@ -7,8 +7,8 @@ import pytest
 
 from fourward import Dag, connectomes, files, generate
 from fourward.errors import FileError, GraphError, OptionError
-from fourward.graph import content
-from fourward.graph.named import USAGE, find
+from fourward.graph import _io
+from fourward.graph._spec import USAGE, find
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_families_that_are_wrong(word, match):
 
 @pytest.mark.parametrize("word", ["er:90000:0.9", "ws:99999999:90:0.1", "ba:99999999:90", "mlp:90000-90000"])
 def test_families_larger_than_memory_are_refused_before_they_are_made(word, monkeypatch):
-    monkeypatch.setattr(content._memory, "available", lambda: 2**36)
+    monkeypatch.setattr(_io._memory, "available", lambda: 2**36)
     with pytest.raises(FileError, match=rf"{word} is too large for this machine: it has about [\d,]+ edges"):
         find(word)
 
 
 def test_the_guess_of_a_familys_edges_is_near(monkeypatch):
-    monkeypatch.setattr(content._memory, "available", lambda: 0)
+    monkeypatch.setattr(_io._memory, "available", lambda: 0)
     for word in (
         "er:200:0.5:0",
         "ws:200:4:0.1",
@@ -92,7 +92,7 @@ def test_the_guess_of_a_familys_edges_is_near(monkeypatch):
             find(word)
         guess = int(re.search(r"about ([\d,]+) edges", str(caught.value))[1].replace(",", ""))
         with monkeypatch.context() as free:
-            free.setattr(content._memory, "available", lambda: None)
+            free.setattr(_io._memory, "available", lambda: None)
             assert find(word).dag.num_edges == pytest.approx(guess, rel=0.05)
 
 

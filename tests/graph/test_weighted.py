@@ -9,7 +9,7 @@ import scipy.io
 
 from fourward import Dag, files, generate
 from fourward.errors import CycleError, GraphError, OptionError
-from fourward.graph import weighted
+from fourward.graph import _annotated
 from tests.graph.put import put
 
 
@@ -90,11 +90,11 @@ def test_parallel_edges_are_named(tmp_path):
 
 
 def test_a_networkx_graph_carries_its_numbers():
-    loaded = weighted.settle(weighted.Weighted(weighted.convert.from_pairs([("a", "b"), ("b", "c")])))
+    loaded = _annotated.settle(_annotated.Weighted(_annotated.convert.from_pairs([("a", "b"), ("b", "c")])))
     loaded = loaded._replace(weight=np.array([1.0, 2.0]), bias=np.array([0.5, 0.0]), activation=("tanh", None))
-    graph = weighted.to_networkx(loaded)
+    graph = _annotated.to_networkx(loaded)
     assert graph.nodes["b"] == {"bias": 0.5, "activation": "tanh"}
-    again = weighted.settle(weighted.from_networkx(graph))
+    again = _annotated.settle(_annotated.from_networkx(graph))
     assert again.dag == loaded.dag
     assert again.weight.tolist() == [1, 2]
     assert again.bias.tolist() == [0.5, 0]

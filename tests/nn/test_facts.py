@@ -5,7 +5,7 @@ import json
 import torch
 
 from fourward import Dag, FourWard
-from fourward.nn.facts import facts
+from fourward.nn._summary import facts
 
 
 def test_facts_of_a_small_network():

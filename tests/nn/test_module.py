@@ -14,8 +14,8 @@ import torch.utils.checkpoint
 from torch.nn.utils import parametrizations, prune
 
 from fourward import Dag, FourWard, connectomes, generate, paper
+from fourward._serialization import save
 from fourward.errors import InputError, OptionError, WeightError
-from fourward.nn.saved import save
 from tests.tolerance import assert_near
 
 DAG = generate.erdos_renyi(30, 0.2, seed=1)

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 import fourward as fw
+from fourward import _serialization
 from fourward.errors import ActivationError, EngineError, FileError, GraphError, OptionError
-from fourward.nn import saved
 
 LABELS = ["a", 7, 2.5, True, None, ("x", 3, ("y",)), "default", "é\n"]
 
@@ -44,7 +44,7 @@ def test_counted_labels_and_own_layerings(tmp_path):
     net = fw.FourWard(dag, output_activation="identity", layering=layering, seed=0)
     fw.save(net, tmp_path / "net.safetensors")
     back = fw.load(str(tmp_path / "net.safetensors"), engine="reference")
-    assert "network.labels" not in saved.read(tmp_path / "net.safetensors")[0]
+    assert "network.labels" not in _serialization.read(tmp_path / "net.safetensors")[0]
     assert back.engine == "reference"
     assert back.layering.level.tolist() == layering.level.tolist()
     x = torch.randn(4, dag.num_inputs)
@@ -53,10 +53,10 @@ def test_counted_labels_and_own_layerings(tmp_path):
 
 def test_edges_may_stand_in_any_order(tmp_path):
     net = fw.FourWard(odd_dag(), seed=0)
-    tensors, said = saved.pack(net)
+    tensors, said = _serialization.pack(net)
     turn = torch.randperm(net.dag.num_edges, generator=torch.Generator().manual_seed(0))
     tensors |= {name: tensors[name][turn] for name in ("network.edges", "network.weight")}
-    saved.write(tmp_path / "net.safetensors", tensors, {"network": said})
+    _serialization.write(tmp_path / "net.safetensors", tensors, {"network": said})
     assert torch.equal(fw.load(tmp_path / "net.safetensors").weight, net.weight)
 
 
@@ -94,10 +94,10 @@ def test_what_a_file_cannot_hold(tmp_path):
     ],
 )
 def test_damage_is_named_as_such(tmp_path, how):
-    tensors, said = saved.pack(fw.FourWard(odd_dag(), seed=0))
+    tensors, said = _serialization.pack(fw.FourWard(odd_dag(), seed=0))
     said = {"network": said}
     how(tensors, said)
-    saved.write(tmp_path / "net.safetensors", tensors, said)
+    _serialization.write(tmp_path / "net.safetensors", tensors, said)
     with pytest.raises(FileError, match=r"net.safetensors is damaged"):
         fw.load(tmp_path / "net.safetensors")
 

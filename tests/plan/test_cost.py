@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fourward import FourWard, generate
 from fourward.exchange import from_mlp
-from fourward.plan.cost import cost
+from fourward.plan._cost import cost
 
 BATCH = 48
 GRAPHS = {

@@ -8,11 +8,11 @@ import torch
 
 from benchmarks.cases import ZOO, case
 from fourward import generate, layering
-from fourward.engine.activations import DEFINED_FUNCTIONS, TORCH_FUNCTIONS
+from fourward.engine._torch_activations import DEFINED_FUNCTIONS, TORCH_FUNCTIONS
 from fourward.errors import ActivationError, LayeringError, PlanError
 from fourward.plan import build_plan
+from fourward.plan._verify import verify
 from fourward.plan.activations import ACTIVATIONS, BY_CODE, VOCABULARY, lookup
-from fourward.plan.verify import verify
 
 
 def plan_of(dag, seed=None):

@@ -2,8 +2,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from fourward.study.cells import newest
-from fourward.study.store import Store
+from fourward.study._aggregate import newest
+from fourward.study._store import Store
 from tests.study import made
 
 
@@ -46,6 +46,6 @@ class Client:
 def fake(monkeypatch):
     """No processes: runs end in the order in which they were asked for."""
     client = Client()
-    monkeypatch.setattr("fourward.study.cluster._client", lambda workers, scheduler: nullcontext(client))
+    monkeypatch.setattr("fourward.study._cluster._client", lambda workers, scheduler: nullcontext(client))
     monkeypatch.setattr("distributed.as_completed", list)
     return client

@@ -1,8 +1,8 @@
 """Rows made by hand, with answers that are known."""
 
-from fourward.study.matched import TOPOLOGIES
-from fourward.study.problems import PROBLEMS
-from fourward.study.store import Store
+from fourward.study._datasets import PROBLEMS
+from fourward.study._matched import TOPOLOGIES
+from fourward.study._store import Store
 
 FACTS = {
     "processor": "a processor",

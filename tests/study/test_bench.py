@@ -5,13 +5,13 @@ import torch
 
 from fourward import generate
 from fourward.errors import OptionError
-from fourward.study import bench
+from fourward.study import _bench
 
 
 def test_all_are_timed():
     dag = generate.erdos_renyi(30, 0.2, seed=0)
-    places = bench.race(dag, 8, names=list(bench.RACERS), batches=2)
-    assert [place.name for place in places] == list(bench.RACERS)
+    places = _bench.race(dag, 8, names=list(_bench.RACERS), batches=2)
+    assert [place.name for place in places] == list(_bench.RACERS)
     for place in places:
         assert place.forward > 0
         assert place.step > 0
@@ -20,19 +20,19 @@ def test_all_are_timed():
 
 def test_the_mlp_has_as_many_weights():
     for edges in (4, 1_000, 50_000):
-        weights = sum(p.numel() for p in bench.mlp(edges).parameters() if p.dim() == 2)
+        weights = sum(p.numel() for p in _bench.mlp(edges).parameters() if p.dim() == 2)
         assert abs(weights - edges) <= 0.1 * edges + 4
 
 
 def test_the_mlp_leaves_torchs_generator_alone():
     before = torch.get_rng_state()
-    bench.mlp(100)
+    _bench.mlp(100)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_who_is_too_slow_is_cut_off():
     dag = generate.erdos_renyi(150, 0.2, seed=0)
-    ours, slow = bench.race(dag, 8, names=["fourward", "deepstruct"], batches=2, limit=0.005)
+    ours, slow = _bench.race(dag, 8, names=["fourward", "deepstruct"], batches=2, limit=0.005)
     assert ours.name == "fourward"
     assert "cut off" in slow.note
 
@@ -41,8 +41,8 @@ def test_who_cant_be_built_is_noted(monkeypatch):
     def fail(dag, device):
         raise RuntimeError("no memory\nat all")
 
-    monkeypatch.setattr(bench, "RACERS", dict(bench.RACERS) | {"4ward": fail})
-    ours, other = bench.race(generate.chain(3), 2, names=["fourward", "4ward"], batches=1)
+    monkeypatch.setattr(_bench, "RACERS", dict(_bench.RACERS) | {"4ward": fail})
+    ours, other = _bench.race(generate.chain(3), 2, names=["fourward", "4ward"], batches=1)
     assert ours.forward > 0
     assert other == ("4ward", None, None, "building failed: RuntimeError: no memory")
 
@@ -54,4 +54,4 @@ def test_wrong_options(change, match):
     if change.get("device") == "cuda" and torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(OptionError, match=match):
-        bench.race(generate.chain(3), **change)
+        _bench.race(generate.chain(3), **change)

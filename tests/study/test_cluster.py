@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fourward.errors import OptionError, StudyError
-from fourward.study import cluster
-from fourward.study.cluster import attempt, run_all
-from fourward.study.facts import code
-from fourward.study.store import Store
+from fourward.study import _cluster
+from fourward.study._cluster import attempt, run_all
+from fourward.study._environment import code
+from fourward.study._store import Store
 
 FACTS = {"commit": "abc"}
 
@@ -88,7 +88,7 @@ def test_a_cluster_that_is_there(tmp_path):
 
 
 def test_an_address_without_a_scheduler(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(_cluster, "PATIENCE", 0.5)
     with (
         Store(tmp_path / "results.sqlite", facts=FACTS) as store,
         pytest.raises(OptionError, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:9'"),
@@ -108,7 +108,7 @@ def test_at_least_one_worker(fake, tmp_path, workers):
 @pytest.mark.parametrize("other", [{"torch": "0.1"}, {"sources": "abc"}, {"more": "1"}])
 def test_a_worker_with_other_code_runs_nothing(fake, tmp_path, monkeypatch, other):
     codes = iter([code() | other, code()])
-    monkeypatch.setattr(cluster, "code", lambda: next(codes))
+    monkeypatch.setattr(_cluster, "code", lambda: next(codes))
     with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
         assert run_all(store, "squares", keys(tmp_path, 1), risky).ended == {"failed": 1}
         (row,) = store.rows("squares")

@@ -10,10 +10,10 @@ from fourward import generate
 from fourward.errors import OptionError, StudyError
 from fourward.layering import longest_path
 from fourward.paper import Masked4Ward
-from fourward.study import grid, reassignment
-from fourward.study.protocol import METHODS, Protocol, keys_of, paper
-from fourward.study.run import run
-from fourward.study.store import Store
+from fourward.study import _grid, _reassignment
+from fourward.study._protocol import METHODS, Protocol, keys_of, paper
+from fourward.study._run import run
+from fourward.study._store import Store
 
 FACTS = {"processor": "one"}
 TINY = Protocol(sizes=(8, 12), densities=(0.5, 1.0), batch_sizes=(2, 3), seeds=2, batches=3)
@@ -43,8 +43,8 @@ def test_every_run_of_the_grid_is_a_row(store, experiment):
 def test_networks_are_built_once_for_all_batch_sizes(store, monkeypatch):
     built = []
     classes = {name: partial(lambda name, make, *a, **k: built.append(name) or make(*a, **k), name, make)
-               for name, make in grid._CLASSES.items()}  # fmt: skip
-    monkeypatch.setattr(grid, "_CLASSES", classes)
+               for name, make in _grid._CLASSES.items()}  # fmt: skip
+    monkeypatch.setattr(_grid, "_CLASSES", classes)
     run(store, {"times": TINY})
     assert sorted(built) == sorted(METHODS * 2 * 2 * 2)
 
@@ -57,7 +57,7 @@ def test_batches_are_ones_without_gradients_and_training_trains(store, monkeypat
             seen.append((x.shape[0], bool((x == 1).all()), torch.is_grad_enabled(), self.weights[0].grad is not None))
             return super().forward(x)
 
-    monkeypatch.setattr(grid, "_CLASSES", {"4ward": Spy})
+    monkeypatch.setattr(_grid, "_CLASSES", {"4ward": Spy})
     small = Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2,), seeds=1, batches=3, methods=("4ward",))
     run(store, {"times": small})
     assert set(seen) == {(2, True, False, False)}
@@ -119,7 +119,7 @@ class Wrong(Masked4Ward):
 
 
 def with_methods(monkeypatch, **classes):
-    monkeypatch.setattr(grid, "_CLASSES", {"4ward": Masked4Ward, **classes})
+    monkeypatch.setattr(_grid, "_CLASSES", {"4ward": Masked4Ward, **classes})
     return Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2, 3), seeds=1, batches=20, methods=("4ward", *classes))
 
 
@@ -134,7 +134,7 @@ def test_a_cut_off_run_keeps_what_was_seen(store, monkeypatch):
             assert row.values["mean"] >= 0.06
             assert row.note.startswith("cut off after 0.4")
     assert run(store, {"times": limited}).skipped == 4
-    monkeypatch.setitem(grid._CLASSES, "sequential", Masked4Ward)
+    monkeypatch.setitem(_grid._CLASSES, "sequential", Masked4Ward)
     assert run(store, {"times": limited}, retry=True).ended == {"done": 2}
     assert {row.status for row in store.rows()} == {"done"}
 
@@ -161,7 +161,7 @@ def test_what_fails_is_noted_and_tried_again(store, monkeypatch):
         "building failed: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 TiB"
     )  # fmt: skip
     assert notes["sequential"] == "ArithmeticError: the outputs differ from those of 4ward by 1"
-    monkeypatch.setattr(grid, "_CLASSES", dict.fromkeys(METHODS, Masked4Ward))
+    monkeypatch.setattr(_grid, "_CLASSES", dict.fromkeys(METHODS, Masked4Ward))
     summary = run(store, {"times": protocol})
     assert (summary.ended, summary.skipped) == ({"done": 4}, 2)
 
@@ -196,17 +196,17 @@ def test_attributes(store):
 
 def test_reassigned_graphs_have_the_mean_height_and_legal_layerings():
     for p in (0.2, 1.0):
-        seeds = reassignment.seeds_of_mean_height(64, p, 6)
+        seeds = _reassignment.seeds_of_mean_height(64, p, 6)
         assert len(set(seeds)) == 6
-        assert seeds == reassignment.seeds_of_mean_height(64, p, 30)[:6]
+        assert seeds == _reassignment.seeds_of_mean_height(64, p, 30)[:6]
         for seed in seeds:
             dag = generate.erdos_renyi(64, p, seed=seed)
-            start = reassignment.start_of(dag)
-            layerings = [reassignment.variant_of(dag, seed, variant) for variant in range(4)]
+            start = _reassignment.start_of(dag)
+            layerings = [_reassignment.variant_of(dag, seed, variant) for variant in range(4)]
             for layering in layerings:
                 layering.verify()
-                assert layering.height == start.height == reassignment.mean_height(64, p)
-            shares = [reassignment.moved(start, layering) for layering in layerings]
+                assert layering.height == start.height == _reassignment.mean_height(64, p)
+            shares = [_reassignment.moved(start, layering) for layering in layerings]
             if p == 1.0:
                 assert shares == [0, 0, 0, 0]
             else:
@@ -225,25 +225,25 @@ def test_reassignment_of_another_layering_of_the_same_network_is_timed(store, mo
             used.append(layering.level.tolist())
             super().__init__(dag, layering=layering, **options)
 
-    monkeypatch.setitem(grid._CLASSES, "4ward", Spy)
+    monkeypatch.setitem(_grid._CLASSES, "4ward", Spy)
     assert run(store, {"reassignment": protocol}).ended == {"done": 2 * 3 * 2}
     rows = store.rows("reassignment")
-    height = reassignment.mean_height(16, 0.3)
+    height = _reassignment.mean_height(16, 0.3)
     assert {row.values["height"] for row in rows} == {height}
-    assert {row.key["graph"] for row in rows} == set(reassignment.seeds_of_mean_height(16, 0.3, 2))
+    assert {row.key["graph"] for row in rows} == set(_reassignment.seeds_of_mean_height(16, 0.3, 2))
     assert {row.key["variant"] for row in rows} == {0, 1, 2}
     dag = generate.erdos_renyi(16, 0.3, seed=rows[0].key["graph"])
-    assert used[:3] == [reassignment.variant_of(dag, rows[0].key["graph"], v).level.tolist() for v in range(3)]
+    assert used[:3] == [_reassignment.variant_of(dag, rows[0].key["graph"], v).level.tolist() for v in range(3)]
     for row in rows:
         dag = generate.erdos_renyi(16, 0.3, seed=row.key["graph"])
-        after = reassignment.variant_of(dag, row.key["graph"], row.key["variant"])
-        assert row.values["moved"] == reassignment.moved(reassignment.start_of(dag), after)
+        after = _reassignment.variant_of(dag, row.key["graph"], row.key["variant"])
+        assert row.values["moved"] == _reassignment.moved(_reassignment.start_of(dag), after)
         assert row.values["count"] == 2
 
 
 def test_reassignment_says_what_it_cannot_do(monkeypatch):
-    monkeypatch.setattr(reassignment, "_MOST_SEEDS", 100)
+    monkeypatch.setattr(_reassignment, "_MOST_SEEDS", 100)
     with pytest.raises(OptionError, match="layerings play no part"):
-        list(reassignment.tasks(paper("times")))
+        list(_reassignment.tasks(paper("times")))
     with pytest.raises(StudyError, match=r"only .* have all nodes in one component"):
-        reassignment.seeds_of_mean_height(40, 0.001, 30)
+        _reassignment.seeds_of_mean_height(40, 0.001, 30)

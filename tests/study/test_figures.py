@@ -2,11 +2,11 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fourward.study.cells import Cell, newest
-from fourward.study.figures import draw_all, pictures
-from fourward.study.figures.frame import draw_map, encode, log_norm, new_figure
-from fourward.study.figures.maps import draw_attributes, draw_gains, draw_times
-from fourward.study.store import Store
+from fourward.study._aggregate import Cell, newest
+from fourward.study._figures import draw_all, pictures
+from fourward.study._figures.maps import draw_attributes, draw_gains, draw_times
+from fourward.study._figures.style import draw_map, encode, log_norm, new_figure
+from fourward.study._store import Store
 from tests.study import made
 
 ALWAYS = {"overview", "forward", "layerings"}

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fourward.study.cells import cells, gains, interval, newest, number, over_layerings
-from fourward.study.findings import FAILS, HOLDS, PARTLY, UNKNOWN, findings
-from fourward.study.store import Store
+from fourward.study._aggregate import cells, gains, interval, newest, number, over_layerings
+from fourward.study._findings import FAILS, HOLDS, PARTLY, UNKNOWN, findings
+from fourward.study._store import Store
 from tests.study import made
 
 NAMES = ("sparse", "even", "deepstruct", "height", "size", "batch", "deviation", "moved")

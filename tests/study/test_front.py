@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from fourward.cli import study as cli_study
-from fourward.cli.app import main
-from fourward.study import front, grid, store
+from fourward._cli import study as cli_study
+from fourward._cli.app import main
+from fourward.study import _grid, _progress, _store
 from fourward.study.__main__ import main as bare_main
-from fourward.study.front import PlainProgress, left_text
-from fourward.study.run import Progress
-from fourward.study.store import Store
+from fourward.study._progress import PlainProgress, left_text
+from fourward.study._run import Progress
+from fourward.study._store import Store
 
 ALONE = os.environ | {"OMP_NUM_THREADS": "1"}  # threads that wait for one another are slow on a busy machine
 TINY = ["--sizes", "8,12", "--densities", "0.5,1.0", "--batch-sizes", "2", "--seeds", "2", "--batches", "2"]
@@ -121,7 +121,7 @@ def test_a_damaged_file_is_left_as_it_is(tmp_path, capsys):
 
 
 def test_a_full_disk_ends_the_study_and_keeps_what_is_done(tmp_path, capsys, monkeypatch):
-    original = store._open
+    original = _store._open
 
     def small(path, *, writing):
         connection = original(path, writing=writing)
@@ -130,7 +130,7 @@ def test_a_full_disk_ends_the_study_and_keeps_what_is_done(tmp_path, capsys, mon
 
     words = ["study", "attributes", "--sizes", "8,9,10", "--seeds", "5", "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_open", small)
+        patch.setattr(_store, "_open", small)
         assert main(words) == 1
     assert "make room, and give the same command again" in capsys.readouterr().err
     kept = [row.key for row in rows(tmp_path)]
@@ -141,7 +141,7 @@ def test_a_full_disk_ends_the_study_and_keeps_what_is_done(tmp_path, capsys, mon
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path, capsys, monkeypatch):
-    original, count = grid._describe, iter(range(100))
+    original, count = _grid._describe, iter(range(100))
 
     def interrupted(wanted):
         if next(count) == 3:
@@ -149,7 +149,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path, capsys, monke
         return original(wanted)
 
     words = ["attributes", "--sizes", "8", "--seeds", "2", "--out", str(tmp_path)]
-    monkeypatch.setattr(grid, "_describe", interrupted)
+    monkeypatch.setattr(_grid, "_describe", interrupted)
     assert main(["study", *words]) == 130
     assert "3 runs are kept in" in (said := capsys.readouterr().err)
     assert "The same command goes on from there" in said
@@ -233,6 +233,6 @@ def test_other_machines_are_left_out_and_named(tmp_path, capsys):
     for name in ("one", "two"):
         with Store(tmp_path / "results.sqlite", facts={"processor": name}) as results:
             results.add("times", {"size": 8}, {})
-    (row,) = front.newest(tmp_path, "times")
+    (row,) = _progress.newest(tmp_path, "times")
     assert row.facts["processor"] == "two"
     assert "rows of 1 other machines" in capsys.readouterr().err

@@ -3,7 +3,7 @@ import pytest
 from fourward import connectomes, generate
 from fourward.errors import OptionError
 from fourward.layering import longest_path
-from fourward.study.matched import TOPOLOGIES, matched
+from fourward.study._matched import TOPOLOGIES, matched
 
 WORM = connectomes.load("c-elegans").dag
 
@@ -52,7 +52,7 @@ def test_another_graph_can_be_matched():
 
 
 def test_what_can_not_be_matched_is_said(monkeypatch):
-    monkeypatch.setattr("fourward.study.matched.TRIES", 50)
+    monkeypatch.setattr("fourward.study._matched.TRIES", 50)
     with pytest.raises(OptionError, match="no topology 'torus'"):
         matched("torus", 0)
     with pytest.raises(OptionError, match="none agreed"):

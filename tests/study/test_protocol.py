@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fourward.errors import OptionError
-from fourward.study.protocol import EXPERIMENTS, METHODS, Protocol, cell_of, from_words, keys_of, paper
+from fourward.study._protocol import EXPERIMENTS, METHODS, Protocol, cell_of, from_words, keys_of, paper
 
 
 def test_the_paper():

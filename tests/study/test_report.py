@@ -4,12 +4,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fourward.study.cells import newest
-from fourward.study.coverage import coverage
-from fourward.study.protocol import Protocol, graph_keys
-from fourward.study.report import write_report
-from fourward.study.report_tables import compared, differences
-from fourward.study.store import Store
+from fourward.study._aggregate import newest
+from fourward.study._coverage import coverage
+from fourward.study._protocol import Protocol, graph_keys
+from fourward.study._report import write_report
+from fourward.study._report_tables import compared, differences
+from fourward.study._store import Store
 from tests.study import made
 
 
@@ -78,7 +78,7 @@ def test_tags_are_closed(page):
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("fourward.study.report.pictures", lambda found: [])
+    monkeypatch.setattr("fourward.study._report.pictures", lambda found: [])
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -148,7 +148,7 @@ def test_a_page_that_fails_leaves_the_old_page(tmp_path, monkeypatch):
     with Store(tmp_path / "results.sqlite", facts=made.FACTS) as store:
         path = write_report(store, tmp_path)
         before = path.read_text()
-        monkeypatch.setattr("fourward.study.report.page", lambda *parts: 1 / 0)
+        monkeypatch.setattr("fourward.study._report.page", lambda *parts: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             write_report(store, tmp_path)
     assert path.read_text() == before

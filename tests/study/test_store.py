@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fourward.errors import OptionError, StudyError
-from fourward.study import facts, store
-from fourward.study.store import Store
+from fourward.study import _environment, _store
+from fourward.study._store import Store
 
 HERE, ELSEWHERE = {"processor": "one", "commit": "a"}, {"processor": "two", "commit": "a"}
 KEY = {"size": 64, "p": 0.2, "method": "4ward", "weighted": None}
@@ -142,7 +142,7 @@ def filled(path, rows=20):
 
 
 @pytest.mark.parametrize("create", [True, False])
-@pytest.mark.parametrize(("version", "age"), [(0, "an older"), (store.VERSION + 1, "a newer")])
+@pytest.mark.parametrize(("version", "age"), [(0, "an older"), (_store.VERSION + 1, "a newer")])
 def test_another_version_is_refused(path, version, age, create):
     filled(path, rows=3)
     connection = sqlite3.connect(path)
@@ -224,7 +224,7 @@ def test_a_copy_that_changes_meanwhile_says_nothing(path, monkeypatch):
         wal.write_bytes(wal.read_bytes() + b"more")
         raise sqlite3.DatabaseError("torn")
 
-    monkeypatch.setattr("fourward.study.whole._check_file", grown)
+    monkeypatch.setattr("fourward.study._integrity._check_file", grown)
     with Store(path, create=False, facts=HERE) as results:
         assert len(results.rows()) == 21
 
@@ -296,13 +296,13 @@ def test_a_folder_that_is_read_only(path, monkeypatch):
     def refuse(*words, **options):
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr(store.sqlite3, "connect", refuse)
+    monkeypatch.setattr(_store.sqlite3, "connect", refuse)
     refused(path, "can't be written: unable to open database file. Choose a folder")
 
 
 def test_a_file_that_is_read_only(path, monkeypatch):
     filled(path, rows=3)
-    monkeypatch.setattr(store.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(_store.os, "access", lambda path, mode: False)
     refused(path, "can't be written")
 
 
@@ -358,35 +358,35 @@ def test_only_plain_names_become_tables(path, tmp_path, name):
 
 
 def test_facts_of_this_machine():
-    found = facts.facts()
+    found = _environment.facts()
     assert found["versions"]["torch"]
     assert found["threads"] >= 1
     assert json.loads(json.dumps(found)) == found
-    assert facts.facts("abc")["commit"] == "abc"
+    assert _environment.facts("abc")["commit"] == "abc"
 
 
 def git(folder, *words):
     settings = "-c", "user.name=a", "-c", "user.email=a@b"
-    assert facts.output_of("git", "-C", str(folder), *settings, *words) != "unknown"
+    assert _environment.output_of("git", "-C", str(folder), *settings, *words) != "unknown"
 
 
 def test_the_code_is_known_by_the_last_commit_that_changed_it(tmp_path):
     package = tmp_path / "package"
     package.mkdir()
     (package / "a.py").write_text("a = 1\n")
-    bare = facts.code_version(package)
+    bare = _environment.code_version(package)
     assert bare.startswith("source ")
     git(tmp_path, "init")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "one")
-    first = facts.code_version(package)
+    first = _environment.code_version(package)
     assert len(first) == 40
     (tmp_path / "notes.txt").write_text("notes")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "two")
-    assert facts.code_version(package) == first
+    assert _environment.code_version(package) == first
     (package / "a.py").write_text("a = 2\n")
-    changed = facts.code_version(package)
+    changed = _environment.code_version(package)
     assert changed.startswith(f"{first} with changes ")
     (package / "a.py").write_text("a = 3\n")
-    assert facts.code_version(package) not in (changed, first)
+    assert _environment.code_version(package) not in (changed, first)

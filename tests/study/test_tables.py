@@ -2,10 +2,10 @@
 
 import pytest
 
-from fourward.study import cells
-from fourward.study.protocol import Protocol
-from fourward.study.store import Store
-from fourward.study.tables import by_facts, gains, status
+from fourward.study import _aggregate
+from fourward.study._protocol import Protocol
+from fourward.study._store import Store
+from fourward.study._tables import by_facts, gains, status
 
 CELL = {"size": 64, "p": 0.2, "batch": 32, "device": "cpu"}
 
@@ -45,7 +45,7 @@ def test_cut_off_runs_count_with_what_was_seen_and_are_named(store):
         add(store, "4ward", seed, 2.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["cut_off"], line["missing"], line["failed"]) == (4.0, 1, 1, 2, 1)
-    cell = cells.gains(store.rows(), "deepstruct", "4ward")[64, 0.2]
+    cell = _aggregate.gains(store.rows(), "deepstruct", "4ward")[64, 0.2]
     assert (cell.status, cell.mean, cell.seen, cell.count) == ("cut off", None, 4.0, 0)
 
 
@@ -54,12 +54,12 @@ def test_failed_runs_are_left_out_whatever_was_seen_of_them(store):
     add(store, "4ward", 0, 1.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["missing"], line["failed"]) == (None, 0, 1, 1)
-    assert cells.gains(store.rows(), "sequential", "4ward")[64, 0.2].text == "failed"
+    assert _aggregate.gains(store.rows(), "sequential", "4ward")[64, 0.2].text == "failed"
     add(store, "sequential", 1, 2.0)
     add(store, "4ward", 1, 1.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["missing"], line["failed"]) == (2.0, 1, 1, 1)
-    assert cells.gains(store.rows(), "sequential", "4ward")[64, 0.2].mean == 2
+    assert _aggregate.gains(store.rows(), "sequential", "4ward")[64, 0.2].mean == 2
 
 
 def test_only_runs_with_as_many_batches_are_compared(store):

@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from fourward.study import timing
-from fourward.study.timing import CutOff, HostClock, one_line, summary, take_turns, within
+from fourward.study import _timing
+from fourward.study._timing import CutOff, HostClock, one_line, summary, take_turns, within
 
 
 class Calls:
@@ -209,6 +209,6 @@ def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():
 def test_a_training_step_changes_nothing_and_has_gradients():
     model = torch.nn.Linear(3, 2)
     before = model.weight.detach().clone()
-    timing.training_step(model, torch.ones(4, 3))()
+    _timing.training_step(model, torch.ones(4, 3))()
     assert model.weight.grad.abs().sum() > 0
     torch.testing.assert_close(model.weight, before)

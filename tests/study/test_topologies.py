@@ -4,10 +4,10 @@ import torch
 
 from fourward import generate
 from fourward.errors import OptionError
-from fourward.study import topologies
-from fourward.study.problems import PROBLEMS, split
-from fourward.study.store import Store
-from fourward.study.topologies import Topologies, accuracy, build, damage, removed, run_topologies
+from fourward.study import _topologies
+from fourward.study._datasets import PROBLEMS, split
+from fourward.study._store import Store
+from fourward.study._topologies import Topologies, accuracy, build, damage, removed, run_topologies
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -67,13 +67,13 @@ def test_a_removed_neuron_loses_all_its_edges():
 
 def test_a_run_gives_all_that_figures_need():
     (key,) = Topologies(topologies=("shuffled",), data=("wine",), seeds=1, epochs=3, draws=1).keys()
-    found = topologies.run(key)
+    found = _topologies.run(key)
     assert (found["neurons"], found["edges"], found["edges_missed"], found["parameters"]) == (302, 2542, 0, 2828)
     assert found["adaptor_parameters"] == 13 * 16 + 16 + 30 * 3 + 3
     assert found["damage"]["edges"][0] == found["damage"]["neurons"][0] == found["accuracy"]
     assert len(found["damage"]["edges"]) == len(found["damage"]["shares"]) == 10
     assert len(found["train_loss"]) == len(found["held_loss"]) == 3
-    assert found == topologies.run(key), "the same key gives the same numbers"
+    assert found == _topologies.run(key), "the same key gives the same numbers"
 
 
 def test_keys_have_whole_seeds_first():

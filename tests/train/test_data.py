@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fourward.errors import DataError, OptionError
-from fourward.train.data import read, read_features, split
-from fourward.train.model import Scaling
+from fourward.train._data import read, read_features, split
+from fourward.train._model import Scaling
 
 GOOD = "a,b,kind\n1,2,red\n3,4,blue\n5,6,red\n"
 

@@ -10,8 +10,8 @@ from torch import nn
 from fourward import FourWard, generate
 from fourward.errors import DataError, OptionError, TrainingError
 from fourward.train import bundled, fit
-from fourward.train.batches import AT_A_TIME, Batches
-from fourward.train.data import BUNDLED
+from fourward.train._data import BUNDLED
+from fourward.train._sampler import AT_A_TIME, Batches
 
 
 def small_net(**options):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fourward import FourWard, generate
-from fourward.train.model import Model, Scaling
-from fourward.train.whole import difference, whole
+from fourward.train._model import Model, Scaling
+from fourward.train._whole import difference, whole
 
 
 def model_for(task, direct):

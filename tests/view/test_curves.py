@@ -6,8 +6,8 @@ import torch
 
 from fourward import FourWard, generate
 from fourward.errors import InputError, OptionError
-from fourward.view import curves
-from fourward.view.curves import activation_map, learning_curves, mean_activations
+from fourward.view import _curves
+from fourward.view._curves import activation_map, learning_curves, mean_activations
 
 
 def lines(picture):
@@ -57,7 +57,7 @@ def test_columns_of_unequal_length():
 def test_activations_by_layer_and_sample(tmp_path, monkeypatch):
     net = FourWard(generate.erdos_renyi(30, 0.2, seed=0), activation="tanh", dropout=0.5, seed=0).train()
     x = torch.randn(10, net.dag.num_inputs, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(curves, "VALUES", 4 * net.dag.num_nodes)  # several parts
+    monkeypatch.setattr(_curves, "VALUES", 4 * net.dag.num_nodes)  # several parts
     mean = mean_activations(net, x)
     assert net.training, "as it was"
     all_ = net.eval().activations(x).detach().abs().numpy()

@@ -9,11 +9,11 @@ import torch
 import fourward as fw
 from fourward import FourWard, connectomes, generate
 from fourward.errors import LayeringError, OptionError
-from fourward.graph.dag import Dag
+from fourward.graph._dag import Dag
 from fourward.layering import longest_path
-from fourward.view import draw as drawing
-from fourward.view.density import count_between
-from fourward.view.subject import KINDS, kind_names, kinds, limit_of
+from fourward.view import _draw as drawing
+from fourward.view._density import count_between
+from fourward.view._subject import KINDS, kind_names, kinds, limit_of
 
 SMALL = [generate.complete(1), generate.chain(3), generate.erdos_renyi(40, 0.1, seed=0)]
 

@@ -12,9 +12,9 @@ import torch
 
 import fourward as fw
 from fourward import FourWard, generate
-from fourward.graph.dag import Dag
-from fourward.view import page as pages
-from fourward.view.scene import counted
+from fourward.graph._dag import Dag
+from fourward.view import _page as pages
+from fourward.view._scene import counted
 
 ASSETS = Path(pages.__file__).parent / "assets"
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "<b>bold</b>", "\"'><script>alert(2)</script>", "$style ${title}"]
@@ -464,9 +464,9 @@ def test_it_runs_inside_a_notebook(browser, net, tmp_path):
 
 
 def test_the_room_can_be_called_and_imported(net):
-    import fourward.view.draw
+    import fourward.view._draw
 
-    assert fourward.view.draw.draw is fw.draw
+    assert fourward.view._draw.draw is fw.draw
     assert fw.view is fourward.view
     page = fw.view(net)
     assert repr(page).startswith("Page(")

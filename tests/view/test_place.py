@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fourward import connectomes, generate
-from fourward.graph.dag import Dag
+from fourward.graph._dag import Dag
 from fourward.layering import longest_path, push_sources
-from fourward.view.place import bows, crossings, place_nodes
+from fourward.view._layout import bows, crossings, place_nodes
 
 GRAPHS = {
     "one node": generate.complete(1),

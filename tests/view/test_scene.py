@@ -10,9 +10,9 @@ import torch
 from fourward import FourWard, connectomes, generate
 from fourward.errors import GraphError, InputError, WeightError
 from fourward.layering import longest_path, push_sources, reassign
-from fourward.view import scene as scenes
-from fourward.view.scene import build_scene, choose_part, layerings, nearest
-from fourward.view.subject import subject_of
+from fourward.view import _scene as scenes
+from fourward.view._scene import build_scene, choose_part, layerings, nearest
+from fourward.view._subject import subject_of
 
 
 def unpack(text, kind):

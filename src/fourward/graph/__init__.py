@@ -3,6 +3,6 @@
 Never belongs here: torch, layers, weights that train.
 """
 
-from fourward.graph.dag import Dag
+from fourward.graph._dag import Dag
 
 __all__ = ["Dag"]

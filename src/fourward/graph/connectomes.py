@@ -13,8 +13,8 @@ import networkx as nx
 import numpy as np
 
 from fourward.errors import GraphError
-from fourward.graph.convert import IntArray, frozen
-from fourward.graph.dag import Chosen, Dag
+from fourward.graph._convert import IntArray, frozen
+from fourward.graph._dag import Chosen, Dag
 from fourward.graph.orient import Acyclic, remove_feedback
 
 _CITATIONS = {

@@ -11,10 +11,10 @@ import numpy as np
 
 from fourward._files import replacing
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError, some
-from fourward.graph import convert, edgelist, formats, matrices
-from fourward.graph.dag import Chosen, Dag
+from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
+from fourward.graph._annotated import FloatArray, Loaded, Orient, Weighted, settle
+from fourward.graph._dag import Chosen, Dag
 from fourward.graph.orient import Seed
-from fourward.graph.weighted import FloatArray, Loaded, Orient, Weighted, settle
 
 __all__ = ["ENDINGS", "Loaded", "Weighted", "format_of", "read", "read_dag", "write"]
 
@@ -26,14 +26,14 @@ class _Format(NamedTuple):
 
 
 _FORMATS = {
-    "graphml": _Format(formats.read_graphml, formats.write_graphml, True),
-    "gexf": _Format(formats.read_gexf, formats.write_gexf, True),
-    "json": _Format(formats.read_json, formats.write_json, True),
-    "mtx": _Format(matrices.read_mtx, matrices.write_mtx, False),
-    "npz": _Format(matrices.read_npz, matrices.write_npz, True),
-    "csv": _Format(edgelist.read, lambda loaded, file: edgelist.write(loaded, file, ","), False),
-    "tsv": _Format(edgelist.read, lambda loaded, file: edgelist.write(loaded, file, "\t"), False),
-    "edges": _Format(edgelist.read, lambda loaded, file: edgelist.write(loaded, file, " "), False),
+    "graphml": _Format(_xml_json.read_graphml, _xml_json.write_graphml, True),
+    "gexf": _Format(_xml_json.read_gexf, _xml_json.write_gexf, True),
+    "json": _Format(_xml_json.read_json, _xml_json.write_json, True),
+    "mtx": _Format(_mtx_npz.read_mtx, _mtx_npz.write_mtx, False),
+    "npz": _Format(_mtx_npz.read_npz, _mtx_npz.write_npz, True),
+    "csv": _Format(_edgelist.read, lambda loaded, file: _edgelist.write(loaded, file, ","), False),
+    "tsv": _Format(_edgelist.read, lambda loaded, file: _edgelist.write(loaded, file, "\t"), False),
+    "edges": _Format(_edgelist.read, lambda loaded, file: _edgelist.write(loaded, file, " "), False),
 }
 #: The format that each ending means; all but npz may be followed by .gz.
 ENDINGS: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
@@ -90,7 +90,7 @@ def read(
     if labels is not None and kind not in _ATTRIBUTED:
         raise OptionError(f"labels is an option of {', '.join(_ATTRIBUTED)}, but {path} is read as {kind}.")
     if kind in _EDGE_LISTS:
-        return edgelist.read(Path(path), kind, header, columns, bare)
+        return _edgelist.read(Path(path), kind, header, columns, bare)
     if header is not None or columns is not None:
         raise OptionError(f"header and columns are options of edge lists, but {path} is read as {kind}.")
     return _FORMATS[kind].read(Path(path), bare, *([labels] if kind in _ATTRIBUTED else []))
@@ -176,7 +176,7 @@ def write(
 
 def _check_labels(dag: Dag) -> None:
     first = type(dag.labels[0]) if isinstance(dag.labels[0], str) else int
-    other = [x for x in dag.labels if not (isinstance(x, str) if first is str else convert.is_integer(x))]
+    other = [x for x in dag.labels if not (isinstance(x, str) if first is str else _convert.is_integer(x))]
     if other or (first is int and max(map(abs, dag.labels)) >= 2**63):  # type: ignore[arg-type]
         raise GraphError(
             f"in a file labels are all text, or all whole numbers of 64 bits, but among these are {some(other)}. "

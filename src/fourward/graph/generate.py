@@ -9,12 +9,12 @@ import networkx as nx
 import numpy as np
 
 from fourward.errors import OptionError
-from fourward.graph.components import components
-from fourward.graph.convert import EdgeList, IntArray
-from fourward.graph.dag import Dag
-from fourward.graph.gnp import gnp_pairs
+from fourward.graph._components import components
+from fourward.graph._convert import EdgeList, IntArray
+from fourward.graph._dag import Dag
+from fourward.graph._gnp import gnp_pairs
+from fourward.graph._swaps import random_ranks, swap_targets
 from fourward.graph.orient import Seed, along, generator
-from fourward.graph.swaps import random_ranks, swap_targets
 
 Order = Literal["random", "natural"]
 

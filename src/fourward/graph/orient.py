@@ -12,11 +12,11 @@ import numpy as np
 
 from fourward._jit import compiled
 from fourward.errors import GraphError, OptionError, some
-from fourward.graph import convert
-from fourward.graph.components import components
-from fourward.graph.convert import EdgeList, IntArray, Nodes
-from fourward.graph.dag import Chosen, Dag
-from fourward.graph.walk import BoolArray, sort_edges
+from fourward.graph import _convert
+from fourward.graph._components import components
+from fourward.graph._convert import EdgeList, IntArray, Nodes
+from fourward.graph._dag import Chosen, Dag
+from fourward.graph._toposort import BoolArray, sort_edges
 
 Seed = int | np.random.Generator | None
 
@@ -79,7 +79,7 @@ def remove_feedback(graph: Any, *, nodes: Nodes = None, inputs: Chosen = None, o
     >>> dag, removed
     (Dag(4 nodes, 3 edges, 1 input, 1 output), [('c', 'a')])
     """
-    raw = convert.read(graph, nodes)
+    raw = _convert.read(graph, nodes)
     if not raw.directed:
         raise GraphError(
             "this graph is undirected, so it has no feedback edges to remove. Direct it with "
@@ -105,8 +105,8 @@ def generator(seed: Seed) -> np.random.Generator:
 
 
 def _undirected(graph: Any, nodes: Nodes) -> EdgeList:
-    raw = convert.read(graph, nodes)
-    if convert.is_scipy(graph):
+    raw = _convert.read(graph, nodes)
+    if _convert.is_scipy(graph):
         return _from_symmetric(graph, raw)
     if raw.directed and hasattr(graph, "nodes") and not isinstance(graph, np.ndarray):
         raise GraphError(

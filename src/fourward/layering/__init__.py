@@ -3,8 +3,8 @@
 Never belongs here: torch, memory orders, anything an engine walks.
 """
 
-from fourward.layering.layering import Layering
-from fourward.layering.longest_path import longest_path, push_sources
-from fourward.layering.reassign import reassign
+from fourward.layering._layering import Layering
+from fourward.layering._longest_path import longest_path, push_sources
+from fourward.layering._reassign import reassign
 
 __all__ = ["Layering", "longest_path", "push_sources", "reassign"]

@@ -3,6 +3,6 @@
 Never belongs here: kernels, training loops, files.
 """
 
-from fourward.nn.module import FourWard
+from fourward.nn._fourward import FourWard
 
 __all__ = ["FourWard"]

@@ -4,8 +4,8 @@ Never belongs here: improvements. They are the rivals of every benchmark: as fas
 in eager torch, and no different from it.
 """
 
-from fourward.paper.deepstruct import DeepStruct
-from fourward.paper.masked import Masked4Ward
-from fourward.paper.sequential import SequentialBaseline
+from fourward.paper._deepstruct import DeepStruct
+from fourward.paper._masked import Masked4Ward
+from fourward.paper._sequential import SequentialBaseline
 
 __all__ = ["DeepStruct", "Masked4Ward", "SequentialBaseline"]

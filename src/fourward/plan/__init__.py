@@ -3,6 +3,6 @@
 Never belongs here: torch, weights, samples.
 """
 
-from fourward.plan.plan import Plan, build_plan
+from fourward.plan._plan import Plan, build_plan
 
 __all__ = ["Plan", "build_plan"]

@@ -3,8 +3,8 @@
 Never belongs here: kernels, graph algorithms, training loops; an experiment only calls the rooms above.
 
 >>> import tempfile
->>> from fourward.study.run import run
->>> from fourward.study.tables import gains
+>>> from fourward.study._run import run
+>>> from fourward.study._tables import gains
 >>> small = Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(4,), seeds=2, batches=2, methods=("4ward", "fourward"))
 >>> with tempfile.TemporaryDirectory() as folder, Store(f"{folder}/results.sqlite") as store:
 ...     summary = run(store, {"times": small})
@@ -13,7 +13,7 @@ Never belongs here: kernels, graph algorithms, training loops; an experiment onl
 ('4ward', 'fourward', 2, True)
 """
 
-from fourward.study.protocol import Protocol
-from fourward.study.store import Row, Store
+from fourward.study._protocol import Protocol
+from fourward.study._store import Row, Store
 
 __all__ = ["Protocol", "Row", "Store"]

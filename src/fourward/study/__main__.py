@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from fourward.errors import FourwardError
-from fourward.study.front import PlainProgress, experiments_of, measure, newest, protocols, summary_text
-from fourward.study.protocol import EXPERIMENTS, WORDS
-from fourward.study.store import FILE, Store
-from fourward.study.tables import gains, status
+from fourward.study._progress import PlainProgress, experiments_of, measure, newest, protocols, summary_text
+from fourward.study._protocol import EXPERIMENTS, WORDS
+from fourward.study._store import FILE, Store
+from fourward.study._tables import gains, status
 
 _WHOLE = ("seeds", "batches", "variants")
 

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fourward.train.data import Data, bundled
-    from fourward.train.fitting import fit
-    from fourward.train.history import History
+    from fourward.train._data import Data, bundled
+    from fourward.train._fit import fit
+    from fourward.train._history import History
 
-_HOMES = {"Data": "data", "bundled": "data", "History": "history", "fit": "fitting"}
+_HOMES = {"Data": "_data", "bundled": "_data", "History": "_history", "fit": "_fit"}
 
 __all__ = ["Data", "History", "bundled", "fit"]
 

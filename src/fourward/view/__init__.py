@@ -2,7 +2,7 @@
 
 Never belongs here: training, timing, anything that a picture doesn't show.
 
-`fourward.view(net_or_dag, title=, layering=, weight=, samples=, around=)`; help(fourward.view.page.view) has more.
+`fourward.view(net_or_dag, title=, layering=, weight=, samples=, around=)`; help(fourward.view._page.view) has more.
 """
 
 import sys
@@ -14,8 +14,8 @@ class _Room(ModuleType):
     """This room can be called: `fourward.view(net)`."""
 
     def __call__(self, *things: Any, **options: Any) -> Any:
-        """A page to look into a network; see `fourward.view.page.view`."""
-        from fourward.view.page import view
+        """A page to look into a network; see `fourward.view._page.view`."""
+        from fourward.view._page import view
 
         return view(*things, **options)
 

@@ -1,0 +1,248 @@
+"""The bridge between torch and our kernels.
+
+In eager mode a torch.autograd.Function calls them (50 microseconds for both directions of a small network, where a
+custom operator takes 100). While torch traces, for torch.compile or torch.export, custom operators stand for them.
+Where a second derivative is asked for, the torch engine computes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from fourward.engine._base import Dropout, Runner, index_tensor
+from fourward.engine._torch_ops import TorchOps
+from fourward.errors import EngineError
+from fourward.plan._plan import Plan
+
+_library = torch.library.Library("fourward", "DEF")
+
+
+class Bridge:
+    """The kernels of one engine as torch operators.
+
+    Args:
+        name: Of the engine; the operators are fourward::NAME_forward and fourward::NAME_backward.
+        module: Where the launches are, imported when they are first needed: `Shape`, `check_layout`, `forward`,
+            `backward`, and `kept_like`, which says what a forward pass keeps.
+        devices: Dispatch keys.
+    """
+
+    def __init__(self, name: str, module: str, devices: tuple[str, ...]) -> None:
+        self.name, self.module = name, module
+        _library.define(
+            f"{name}_forward(Tensor x, Tensor weight, Tensor? bias, Tensor program, int[] shape, Tensor? key, "
+            "float p, bool everything) -> (Tensor, Tensor)"
+        )
+        _library.define(
+            f"{name}_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor kept, Tensor? key, "
+            "float p, bool everything, bool x_wanted, bool biased) -> (Tensor, Tensor, Tensor)"
+        )
+        for device in devices:
+            _library.impl(f"{name}_forward", self._forward, device)
+            _library.impl(f"{name}_backward", self._backward, device)
+        forward, backward = f"fourward::{name}_forward", f"fourward::{name}_backward"
+        torch.library.register_fake(forward, self._fake_forward, lib=_library)
+        torch.library.register_fake(backward, self._fake_backward, lib=_library)
+        torch.library.register_autograd(backward, self._no_second, lib=_library)
+        torch.library.register_autograd(forward, self._operator_backward, setup_context=_setup, lib=_library)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bridge, (self.name,)
+
+    @cached_property
+    def launch(self) -> Any:
+        """The module of launches."""
+        return importlib.import_module(self.module)
+
+    @property
+    def operator(self) -> Callable[..., tuple[Tensor, Tensor]]:
+        """The forward operator."""
+        found: Callable[..., tuple[Tensor, Tensor]] = getattr(torch.ops.fourward, f"{self.name}_forward")
+        return found
+
+    def _forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
+        p: float, everything: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self.launch.check_layout(program, shape)
+        found: tuple[Tensor, Tensor] = self.launch.forward(
+            x, weight, bias, program, self.launch.Shape(*shape), key, p, everything
+        )
+        return found
+
+    def _backward(
+        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor,
+        key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        found: tuple[Tensor, Tensor, Tensor] = self.launch.backward(
+            out_grad, weight, program, self.launch.Shape(*shape), kept, key, p, everything, x_wanted, biased
+        )
+        return found
+
+    def _known(self, shape: list[int]) -> Any:
+        if len(shape) != len(self.launch.Shape._fields):
+            raise EngineError(
+                "this network was exported by another version of fourward. Export it again with this one."
+            )
+        return self.launch.Shape(*shape)
+
+    def _fake_forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
+        p: float, everything: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        known = self._known(shape)
+        out = x.new_empty(x.shape[0], known.nodes if everything else known.outputs)
+        return out, self.launch.kept_like(x, known)
+
+    def _fake_backward(
+        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], kept: Tensor,
+        key: Tensor | None, p: float, everything: bool, x_wanted: bool, biased: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        known = self._known(shape)
+        x_grad = out_grad.new_empty(out_grad.shape[0] if x_wanted else 0, known.inputs)
+        return x_grad, torch.empty_like(weight), weight.new_empty(known.nodes - known.inputs if biased else 0)
+
+    def _operator_backward(self, ctx: Any, out_grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+        if out_grad is None:
+            return (None,) * 8
+        weight, program, key, kept = ctx.saved_tensors
+        shape, p, everything, biased = ctx.facts
+        x_grad, weight_grad, bias_grad = getattr(torch.ops.fourward, f"{self.name}_backward")(
+            out_grad, weight, program, shape, kept, key, p, everything, ctx.needs_input_grad[0], biased
+        )
+        return x_grad if ctx.needs_input_grad[0] else None, weight_grad, bias_grad if biased else None, *(None,) * 5
+
+    def _no_second(self, ctx: Any, *_: Any) -> Any:
+        raise EngineError(
+            f"second derivatives of a traced network aren't to be had from the {self.name} engine. Ask for them in "
+            "eager mode, or make the network with engine='torch'."
+        )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, weight, bias, program, shape, key, p, everything = inputs
+    ctx.save_for_backward(weight, program, key, output[1])
+    ctx.facts = shape, p, everything, bias is not None
+    ctx.set_materialize_grads(False)
+
+
+#: One for each engine with kernels of its own; an exported network finds its operators here.
+BRIDGES = {
+    "cpu": Bridge("cpu", "fourward.engine._cpu.launch", ("CPU",)),
+    "gpu": Bridge("gpu", "fourward.engine._gpu.launch", ("CUDA", "CPU")),  # CPU: Triton's interpreter
+}
+
+
+def _bridge(name: str) -> Bridge:
+    """A copy of a network crosses the same bridge."""
+    return BRIDGES[name]
+
+
+class Walk(torch.autograd.Function):
+    """The kernels in eager mode."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Any,
+        dropout: Dropout | None, everything: bool, runner: BridgedRunner,
+    ) -> Tensor:  # fmt: skip
+        """`runner` knows the launches, and the torch engine's runner for second derivatives."""
+        key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+        out, kept = runner.bridge.launch.forward(x, weight, bias, program, shape, key, p, everything)
+        ctx.save_for_backward(x, weight, bias, program, kept)
+        ctx.facts = shape, dropout, everything, runner
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        """Gradients of x, weight and bias."""
+        (out_grad,) = grads
+        x, weight, bias, program, kept = ctx.saved_tensors
+        shape, dropout, everything, runner = ctx.facts
+        wanted = ctx.needs_input_grad[:3]
+        functorch = torch._C._functorch
+        many = functorch.is_legacy_batchedtensor(out_grad) or functorch.is_batchedtensor(out_grad)
+        if many or torch.is_grad_enabled():  # many gradients at once, or a second derivative, may be asked for
+            again = runner.again(walked=True)
+            found = _differentiable(again, (x, weight, bias), wanted, dropout, everything, out_grad)
+            return *found, *(None,) * 5
+        key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+        x_grad, weight_grad, bias_grad = runner.bridge.launch.backward(
+            out_grad, weight, program, shape, kept, key, p, everything, wanted[0], bias is not None
+        )
+        return x_grad if wanted[0] else None, weight_grad, None if bias is None else bias_grad, *(None,) * 5
+
+
+def _differentiable(
+    runner: Runner, values: tuple[Any, ...], wanted: tuple[bool, ...], dropout: Any, everything: bool, out_grad: Tensor
+) -> list[Tensor | None]:
+    """First derivatives that can be differentiated again."""
+    further = torch.is_grad_enabled()
+    with torch.enable_grad():
+        out = runner(*values, nn.ModuleList(), dropout, everything)
+        asked = [value for value, want in zip(values, wanted, strict=True) if want]
+        found = iter(torch.autograd.grad(out, asked, out_grad, create_graph=further, allow_unused=True))
+    return [next(found) if want else None for want in wanted]
+
+
+class BridgedRunner(Runner):
+    """A plan packed for an engine with kernels of its own."""
+
+    def __init__(self, plan: Plan, program: Tensor, shape: Any, bridge: Bridge) -> None:
+        super().__init__()
+        self.plan, self.shape, self.bridge = plan, shape, bridge
+        self.register_buffer("program", program, persistent=False)
+        self.register_buffer("edge", None if plan.edge is None else index_tensor(plan.edge), persistent=False)
+        self._again: dict[bool, Runner] = {}  # the torch engine's runners, once needed; in a dict, so no submodules
+
+    def describe(self) -> str:
+        """As the launches tell it."""
+        describe = getattr(self.bridge.launch, "describe", None)
+        return "" if describe is None else str(describe(self.shape))
+
+    def again(self, walked: bool = False) -> Runner:
+        """The torch engine on the same plan: under torch.func, for forward mode and for second derivatives.
+
+        With `walked`, for weights that stand in the order of walking already.
+        """
+        program, found = self._buffers["program"], self._again.get(walked)
+        assert program is not None
+        if found is None or next(found.buffers()).device != program.device:
+            # Outside of any transform and of inference mode: its tensors serve all later passes.
+            with torch._C._DisableFuncTorch(), torch.inference_mode(False):
+                found = self._again[walked] = TorchOps().prepare(self.plan, walked).to(program.device)
+        return found
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        everything: bool,
+    ) -> Tensor:
+        """The kernels: through autograd where it has something to do, as an operator where torch traces."""
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+            return self.again()(x, weight, bias, custom, dropout, everything)  # type: ignore[no-any-return]
+        program, edge = self._buffers["program"], self._buffers["edge"]
+        assert program is not None
+        if edge is not None:
+            weight = weight.index_select(0, edge)
+        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
+            key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+            return self.bridge.operator(x, weight, bias, program, list(self.shape), key, p, everything)[0]
+        if torch.is_grad_enabled():
+            return Walk.apply(x, weight, bias, program, self.shape, dropout, everything, self)  # type: ignore[no-any-return]
+        key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+        out: Tensor = self.bridge.launch.forward(x, weight, bias, program, self.shape, key, p, everything, again=False)[
+            0
+        ]
+        return out

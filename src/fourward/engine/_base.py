@@ -1,0 +1,118 @@
+"""What an engine is, and the dropout that all engines draw alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fourward.graph._convert import IntArray
+from fourward.plan._plan import Plan
+
+
+class Dropout(NamedTuple):
+    """Which hidden neurons are dropped in one pass: decided by hashing, so every engine decides alike."""
+
+    p: float  #: probability that a neuron is dropped for a sample
+    key: Tensor  #: () int64 under 2^32, another one for each pass
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an engine would have to run."""
+
+    plan: Plan
+    dtype: torch.dtype
+    device: torch.device
+    custom: bool  #: some neuron has a callable of the user's as activation
+
+
+class Runner(nn.Module, ABC):
+    """A plan made ready for one engine; its index tensors are buffers that no state_dict holds."""
+
+    def describe(self) -> str:
+        """How it goes about this plan, where there is something to say."""
+        return ""
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        everything: bool,
+    ) -> Tensor:
+        """Compute a batch.
+
+        Args:
+            x: (B, I) values of the inputs, in feature order.
+            weight: (E,) in the order of dag.edges, of x's dtype.
+            bias: (N-I,) in the order of dag.neurons, or None.
+            custom: The user's own activations; code CUSTOM + k means custom[k].
+            dropout: Draw of this pass, or None.
+            everything: Return (B, N) activations of all nodes, by node index, instead of (B, O) outputs.
+        """
+
+
+class Engine(ABC):
+    """One way to compute a network."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    mixes: ClassVar[bool] = False  #: takes x in half precision with weights in single, as autocast has it
+
+    @abstractmethod
+    def supports(self, request: Request) -> str | None:
+        """Why this engine can't run the request, or None if it can."""
+
+    def declines(self, request: Request) -> str | None:
+        """Why "auto" should pass it by, though it can run the request."""
+        return None
+
+    def reserve(self, device: torch.device) -> None:
+        """Allocate what outlives every call, on a device where networks of this engine are to run."""
+        return None
+
+    @abstractmethod
+    def prepare(self, plan: Plan) -> Runner:
+        """Make a plan ready to run."""
+
+
+def index_tensor(array: IntArray) -> Tensor:
+    """Node or edge numbers for torch to index with; a copy, since plans are read-only."""
+    return torch.from_numpy(np.array(array, np.int64))
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
+    return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
+
+
+def dropout_scale(dropout: Dropout, node: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
+    """(len(node), B): 0 where a neuron is dropped for a sample, else 1 / (1 - p).
+
+    A draw depends on the key, the node index and the place of the sample in the batch alone.
+    """
+    sample = torch.arange(batch, device=node.device)
+    per_node = _hash32(node.long() * 0x9E3779B1 + dropout.key)
+    draw = _hash32(per_node.unsqueeze(1) * 0x85EBCA6B + sample)
+    return (draw >= round(dropout.p * 2**32)).to(dtype) / (1 - dropout.p)
+
+
+def pass_key(seed: int, passes: Tensor) -> Tensor:
+    """The key of a pass, from the seed of the network and the number of passes before it."""
+    return _hash32(_hash32(passes + (seed >> 32)) + (seed & 0xFFFFFFFF))
+
+
+def _hash32(x: Tensor) -> Tensor:
+    """Mix the lower 32 bits of each int64 so that all of them matter for all."""
+    x = x & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+    return x ^ (x >> 15)

@@ -1,0 +1,117 @@
+"""What the kernels compute for a single neuron: the rows of the activation table, and the draw of dropout."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from fourward.plan.activations import ACTIVATIONS
+
+
+@triton.jit
+def _expm1(x):
+    """exp(x) - 1: a series near 0, where the difference would lose digits."""
+    s = x / 14 + 1
+    for k in tl.static_range(12):
+        s = x / (13 - k) * s + 1
+    return tl.where(tl.abs(x) < 0.5, x * s, tl.exp(x) - 1)
+
+
+@triton.jit
+def _log1p(x):
+    """log(1 + x) for x >= 0: 2 artanh(x / (2 + x)) near 0, where 1 + x would lose digits."""
+    s = x / (2 + x)
+    square = s * s
+    series = square / 19 + 1.0 / 17
+    for k in tl.static_range(8):
+        series = series * square + 1.0 / (15 - 2 * k)
+    return tl.where(x < 0.3, 2 * s * series, tl.log(1 + x))
+
+
+@triton.jit
+def _tanh(x):
+    """From exp(-2|x|) - 1, which neither overflows nor loses digits."""
+    e = _expm1(-2 * tl.abs(x))
+    a = -e / (e + 2)
+    return tl.where(x < 0, -a, a)
+
+
+@triton.jit
+def _hash32(x):
+    """Mix the lower 32 bits so that all of them matter for all; as fourward.engine._base does."""
+    x = x & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def draw_node(key, node):
+    """The part of a draw that depends on the pass and the node."""
+    return _hash32(node.to(tl.uint64) * 0x9E3779B1 + key.to(tl.uint64)) * 0x85EBCA6B
+
+
+@triton.jit
+def kept_scale(node_draw, sample, threshold, p_bits, hidden, WIDE: tl.constexpr):
+    """0 where a hidden neuron is dropped for a sample, else 1 / (1 - p); 1 for all other nodes."""
+    p = (p_bits + tl.full((1,), 0, tl.int64)).to(tl.float64, bitcast=True)
+    drawn = _hash32(node_draw + sample.to(tl.uint64)).to(tl.int64) >= threshold
+    scale = tl.where(drawn, (1 / (1 - p)).to(WIDE), 0)
+    return tl.where(hidden != 0, scale, 1)
+
+
+class _Spelling(ast.NodeTransformer):
+    """A formula of the table in Triton's words; a number to choose gets the type of what is computed, as in torch."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        assert isinstance(node.func, ast.Name)
+        if node.func.id == "where":
+            node.args[1:] = [_typed(arg) for arg in node.args[1:]]
+        if node.func.id not in ("expm1", "log1p", "tanh"):
+            node.func.id = f"tl.{node.func.id}"
+        return node
+
+
+def _typed(formula: ast.expr) -> ast.expr:
+    number = isinstance(formula, ast.Constant)
+    return ast.Name(f"tl.full(z.shape, {ast.unparse(formula)}, z.dtype)") if number else formula
+
+
+def _spelled(formula: str) -> str:
+    return ast.unparse(_typed(_Spelling().visit(ast.parse(formula, mode="eval")).body))
+
+
+def _source() -> str:
+    """The table as Triton functions; CODES has bit c set if some neuron's activation is c."""
+    lines = []
+    for row in ACTIVATIONS.values():
+        lines += ["@triton.jit", f"def f_{row.name}(z):", f"    return {_spelled(row.formula)}"]
+        lines += ["@triton.jit", f"def d_{row.name}(z, a):", f"    return {_spelled(row.derivative)}"]
+    for name, given in (("activate", "z"), ("slope", "z, a")):
+        lines += ["@triton.jit", f"def {name}({given}, code, CODES: tl.constexpr):", "    out = z"]
+        for row in ACTIVATIONS.values():
+            call = f"{'f' if given == 'z' else 'd'}_{row.name}({given})"
+            lines += [f"    if CODES == {1 << row.code}:", f"        out = {call}"]
+            lines += [f"    elif (CODES >> {row.code}) & 1 == 1:"]
+            lines += [f"        out = tl.where(code == {row.code}, {call}, out)"]
+        lines += ["    return out"]
+    return "\n".join(lines) + "\n"
+
+
+def _functions() -> dict[str, Any]:
+    """Compile the source under a name that Triton can read it back from."""
+    text, name = _source(), "<fourward activations>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    names |= {"expm1": _expm1, "log1p": _log1p, "tanh": _tanh}
+    exec(compile(text, name, "exec"), names)
+    return names
+
+
+_made = _functions()
+activate, slope = _made["activate"], _made["slope"]

@@ -1,0 +1,56 @@
+"""The definition: one neuron at a time, any float type, slow and readable."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fourward.engine._base import Dropout, Engine, Request, Runner, dropout_scale
+from fourward.engine._torch_activations import DEFINED_FUNCTIONS, apply
+from fourward.plan._plan import Plan
+
+
+class Reference(Engine):
+    """a_v = f_v(b_v + sum over the edges u -> v of w_uv a_u), for one v after another."""
+
+    name = "reference"
+    summary = "one neuron at a time: the definition, made for checking"
+
+    def supports(self, request: Request) -> str | None:
+        """Everything."""
+        return None
+
+    def prepare(self, plan: Plan) -> Runner:
+        """Nothing to make ready."""
+        return _ReferenceRunner(plan)
+
+
+class _ReferenceRunner(Runner):
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        everything: bool,
+    ) -> Tensor:
+        dag = self.plan.dag
+        code = self.plan.code[self.plan.position]
+        neuron = {int(v): i for i, v in enumerate(dag.neurons)}
+        outputs = set(dag.outputs.tolist())
+        a: dict[int, Tensor] = {int(v): x[:, i] for i, v in enumerate(dag.inputs)}
+        for q, v in enumerate(dag.order.tolist()):
+            if v in a:
+                continue
+            z = x.new_zeros(len(x)) if bias is None else bias[neuron[v]].expand(len(x))
+            for k in range(dag.in_start[q], dag.in_start[q + 1]):
+                z = z + weight[k] * a[int(dag.source[k])]
+            a[v] = apply(int(code[v]), z, custom, DEFINED_FUNCTIONS)
+            if dropout is not None and v not in outputs:
+                a[v] = a[v] * dropout_scale(dropout, torch.tensor([v], device=x.device), len(x), x.dtype)[0]
+        return torch.stack([a[v] for v in (range(dag.num_nodes) if everything else dag.outputs.tolist())], 1)

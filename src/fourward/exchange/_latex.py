@@ -1,0 +1,83 @@
+"""A small network as equations."""
+
+from __future__ import annotations
+
+import re
+
+from fourward.errors import OptionError
+from fourward.exchange._formulas import Latex
+from fourward.exchange._networkx import names_of
+from fourward.exchange._python_source import check_small
+from fourward.nn._fourward import FourWard
+from fourward.plan.activations import ACTIVATIONS
+
+MOST_EDGES = 500  #: with more nobody reads them
+_A_LINE = 4  # terms
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+}
+
+
+def to_latex(net: FourWard, digits: int = 4) -> str:
+    """An `align*` environment of amsmath: an equation for each neuron, and the activations that they use.
+
+    Args:
+        net: The network.
+        digits: Significant digits of weights and biases.
+    """
+    if not 1 <= digits <= 17:
+        raise OptionError(f"digits={digits} came, but from 1 to 17 were wanted.")
+    dag = net.dag
+    check_small(net, MOST_EDGES, "LaTeX")
+    names = names_of(net, "LaTeX")
+    neuron = {v: i for i, v in enumerate(dag.neurons.tolist())}
+    weight = net.weight.detach().double().tolist()
+    bias = None if net.bias is None else net.bias.detach().double().tolist()
+    rows = []
+    for q, v in enumerate(dag.order.tolist()):
+        if v in neuron:
+            edges = range(dag.in_start[q], dag.in_start[q + 1])
+            terms = [] if bias is None else [_number(bias[neuron[v]], digits)]
+            terms += [rf"{_number(weight[k], digits)}\, {_symbol(dag.labels[dag.source[k]])}" for k in edges]
+            rows.append(_equation(_symbol(dag.labels[v]), names[neuron[v]], terms or ["0"]))
+    language = Latex()
+    rows += [
+        f"{_function(name)}(z) &= {language.spell(ACTIVATIONS[name].formula, 'z')}"
+        for name in sorted({*names} - {"identity"})
+    ]
+    return "\n".join([r"\begin{align*}", *(row + r" \\" for row in rows[:-1]), *rows[-1:], r"\end{align*}", ""])
+
+
+def _equation(left: str, name: str, terms: list[str]) -> str:
+    lines = [_joined(terms[k : k + _A_LINE], first=k == 0) for k in range(0, len(terms), _A_LINE)]
+    inner = " \\\\\n&\\quad ".join(lines)
+    if name == "identity":
+        return f"{left} &= {inner}"
+    # \big, not \left: a bracket may close on another line than it opens
+    return rf"{left} &= {_function(name)}\bigl( {inner} \bigr)"
+
+
+def _joined(terms: list[str], first: bool) -> str:
+    text = terms[0] if first or terms[0].startswith("-") else f"+ {terms[0]}"
+    for term in terms[1:]:
+        text += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
+    return text
+
+
+def _number(value: float, digits: int) -> str:
+    text = f"{value:.{digits}g}"
+    mantissa, _, exponent = text.partition("e")
+    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else text
+
+
+def _symbol(label: object) -> str:
+    escaped = "".join(_SPECIAL.get(mark, mark) for mark in re.sub(r"\s", " ", str(label)))
+    return rf"a_{{\text{{{escaped}}}}}"
+
+
+def _function(name: str) -> str:
+    escaped = name.replace("_", r"\_")
+    return rf"\operatorname{{{escaped}}}"

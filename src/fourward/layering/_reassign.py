@@ -1,0 +1,61 @@
+"""The paper's stochastic node reassignment: another layering of the same height."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fourward._jit import compiled
+from fourward.errors import LayeringError
+from fourward.graph._convert import IntArray
+from fourward.graph._dag import Dag
+from fourward.graph.orient import generator
+from fourward.layering._layering import Layering, check_same_graph
+from fourward.layering._longest_path import longest_path
+
+
+def reassign(dag: Dag, layering: Layering, *, seed: int | np.random.Generator | None = None) -> Layering:
+    """Draw a new layer for each hidden node of the layers 2 to H-2, as the paper's appendix B does.
+
+    Layer by layer, a node's new layer is drawn uniformly from the one above its highest predecessor up to
+    the one it stands in. Sources, sinks and layer 1 stay, so the height stays too. The layering must have the least
+    height there is, as `longest_path` makes it: in a higher one, a layer could be left empty.
+    """
+    check_same_graph(dag, layering)
+    layering.verify()
+    least = longest_path(dag).height
+    if layering.height > least:
+        raise LayeringError(
+            f"this layering has {layering.height:,} layers, but {least:,} are enough, and only layerings of that "
+            "height can be reassigned. Start from longest_path(dag)."
+        )
+    draw = generator(seed).random(dag.num_nodes)
+    hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
+    by_level = np.argsort(layering.level, kind="stable")
+    by_level = by_level[hidden[by_level]]
+    top = layering.height - 2
+    level = _draw_levels(by_level, dag.position, dag.source, dag.in_start, layering.level, draw, top)
+    return Layering(dag, level)
+
+
+@compiled
+def _draw_levels(
+    by_level: IntArray,
+    position: IntArray,
+    source: IntArray,
+    in_start: IntArray,
+    level: IntArray,
+    draw: np.ndarray[Any, np.dtype[np.float64]],
+    top: int,
+) -> IntArray:
+    level = level.copy()
+    for v in by_level:
+        upper, q = level[v], position[v]
+        if upper < 2 or upper > top:
+            continue
+        lower = 0
+        for k in range(in_start[q], in_start[q + 1]):
+            lower = max(lower, level[source[k]] + 1)
+        level[v] = lower + int(draw[v] * (upper - lower + 1))
+    return level

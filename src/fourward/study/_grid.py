@@ -1,0 +1,184 @@
+"""The experiments over the paper's grid: times of a forward pass, of a training step, and attributes of graphs."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fourward.errors import OptionError
+from fourward.graph._dag import Dag
+from fourward.graph.generate import erdos_renyi
+from fourward.layering import Layering, longest_path
+from fourward.nn._fourward import FourWard
+from fourward.paper import DeepStruct, Masked4Ward, SequentialBaseline
+from fourward.study._protocol import Key, Protocol, graph_keys, grid_keys
+from fourward.study._store import CUT_OFF, FAILED
+from fourward.study._task import Outcome, Task
+from fourward.study._timing import (
+    Call,
+    CutOff,
+    clock_for,
+    no_collection,
+    one_line,
+    summary,
+    take_turns,
+    training_step,
+    within,
+)
+
+_CLASSES: Mapping[str, Callable[..., nn.Module]] = {
+    "sequential": SequentialBaseline,
+    "deepstruct": DeepStruct,
+    "4ward": Masked4Ward,
+    "fourward": FourWard,
+}
+#: Ours compiles kernels when it is first used, which is no part of a run.
+_COMPILED = frozenset({"fourward"})
+#: Outputs that differ more are wrong, and aren't timed; biases are a few hundredths in size.
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
+
+
+def times(protocol: Protocol) -> Iterator[Task]:
+    """Forward passes over batches of ones."""
+    check_device(protocol.device)
+    for graph, keys in grid_keys(protocol):
+        yield Task(keys, partial(_measure, graph, protocol, False))
+
+
+def training(protocol: Protocol) -> Iterator[Task]:
+    """Whole training steps on batches of ones: forward, mean square of the outputs, backward, Adam."""
+    check_device(protocol.device)
+    for graph, keys in grid_keys(protocol):
+        yield Task(keys, partial(_measure, graph, protocol, True))
+
+
+def attributes(protocol: Protocol) -> Iterator[Task]:
+    """Height and height attenuation; nothing is timed."""
+    for key in graph_keys(protocol):
+        yield Task([key], _describe)
+
+
+def check_device(device: str) -> None:
+    """A card must be there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise OptionError("device 'cuda' came, but torch sees no CUDA device here. Try --device cpu.")
+
+
+def graph_of(key: Mapping[str, Any], seed: str = "seed") -> Dag:
+    """The graph that a key names."""
+    return erdos_renyi(key["size"], key["p"], seed=key[seed])
+
+
+class Networks:
+    """The same network by several methods, each built once; they take turns at each batch size."""
+
+    def __init__(self, dag: Dag, protocol: Protocol) -> None:
+        gc.collect()  # what earlier networks left; not at each race, where it would walk all of these
+        self.dag, self.protocol = dag, protocol
+        self.clock = clock_for(protocol.device)
+        self.built: dict[str, nn.Module] = {}
+        self.seconds: dict[str, float] = {}  # of building, until a run has accounted for them
+        self.missing: dict[str, tuple[str, str]] = {}  # status and note of what couldn't be built
+
+    def build(self, name: str, method: str, layering: Layering | None = None) -> None:
+        """Make a method's network ready under a name, or note why there is none."""
+        limit = math.inf if method in _COMPILED else self.protocol.limit
+        start = time.perf_counter()
+        try:
+            with no_collection(), within(limit):
+                make = _CLASSES[method]
+                self.built[name] = make(self.dag, seed=0, layering=layering, device=self.protocol.device)
+        except CutOff:
+            self._over(name, limit)
+        except Exception as error:  # out of memory, or whatever it is: this network's outcome, not the others'
+            self.missing[name] = FAILED, f"building failed: {one_line(error)}"
+            self._recover()
+        self.seconds[name] = time.perf_counter() - start
+        if self.seconds[name] >= limit and name in self.built:
+            del self.built[name]
+            self._over(name, limit)
+
+    def race(self, names: Mapping[str, Key], batch: int, *, train: bool = False) -> Iterator[Outcome]:
+        """Time networks at a batch size; the first one's result is what the others' must be."""
+        calls = self._calls(names, torch.ones(batch, self.dag.num_inputs, device=self.protocol.device), train)
+        for name in [name for name in names if name in self.missing]:
+            yield Outcome(names[name], summary([]), *self.missing[name], self.seconds.pop(name, 0.0))
+        ended = take_turns(
+            calls,
+            self.clock,
+            batches=self.protocol.batches,
+            limit=self.protocol.limit,
+            compiled=frozenset(name for name in calls if isinstance(self.built[name], FourWard)),
+            check=None if train else _Agreement(),
+            grad=train,
+        )
+        for name, timed in ended:
+            seconds = timed.seconds + self.seconds.pop(name, 0.0)
+            yield Outcome(names[name], dict(timed.values), timed.status, timed.note, seconds)
+            if timed.status == FAILED:
+                self._recover()
+
+    def _calls(self, names: Iterable[str], x: Tensor, train: bool) -> dict[str, Call]:
+        """What runs a batch, of each network that there is."""
+        calls: dict[str, Call] = {}
+        for name in names:
+            if name in self.built:
+                try:
+                    calls[name] = training_step(self.built[name], x) if train else partial(self.built[name], x)
+                except Exception as error:  # nothing to train, or whatever it is: as in building
+                    self.missing[name] = FAILED, one_line(error)
+        return calls
+
+    def _over(self, name: str, limit: float) -> None:
+        self.missing[name] = CUT_OFF, f"cut off after {limit:.3g} s, while it was built"
+
+    def _recover(self) -> None:
+        self.clock.settle()
+        if self.protocol.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+class _Agreement:
+    """Sees that all results are the same."""
+
+    def __init__(self) -> None:
+        self.first: tuple[str, Tensor] | None = None
+
+    def __call__(self, name: str, result: Tensor) -> None:
+        if self.first is None:
+            self.first = name, result.clone()
+        other, want = self.first
+        if not torch.allclose(result, want, rtol=_RELATIVE, atol=_ABSOLUTE):
+            error = float((result - want).abs().max())
+            raise ArithmeticError(f"the outputs differ from those of {other} by {error:.2g}")
+
+
+def _measure(graph: Key, protocol: Protocol, train: bool, wanted: Sequence[Key]) -> Iterator[Outcome]:
+    """The runs of one graph."""
+    dag = graph_of(graph)
+    facts = {"height": longest_path(dag).height, "edges": dag.num_edges}
+    networks = Networks(dag, protocol)
+    for method in dict.fromkeys(str(key["method"]) for key in wanted):
+        networks.build(method, method)
+    for batch in dict.fromkeys(int(key["batch"] or 0) for key in wanted):
+        names = {str(key["method"]): key for key in wanted if key["batch"] == batch}
+        for outcome in networks.race(names, batch, train=train):
+            outcome.values.update(facts)
+            yield outcome
+
+
+def _describe(wanted: Sequence[Key]) -> Iterator[Outcome]:
+    for key in wanted:
+        start = time.perf_counter()
+        dag = graph_of(key)
+        layering = longest_path(dag)
+        values = {"height": layering.height, "attenuation": layering.attenuation, "nodes": dag.num_nodes}
+        values |= {"edges": dag.num_edges, "inputs": dag.num_inputs, "outputs": dag.num_outputs}
+        yield Outcome(key, values, seconds=time.perf_counter() - start)
