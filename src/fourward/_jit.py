@@ -11,12 +11,12 @@ from numba import cfunc, njit
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def compiled(function: F) -> F:
+def cached_njit(function: F) -> F:
     """A kernel that walks arrays, without the interpreter lock."""
     return cast(F, _cached(lambda cache: njit(cache=cache, nogil=True)(function)))
 
 
-def compiled_entry(function: Callable[..., object], signature: Any) -> int:
+def cached_cfunc(function: Callable[..., object], signature: Any) -> int:
     """The address of a function that C code can call."""
     pointer = _cached(lambda cache: cfunc(signature, cache=cache)(function))
     _ENTRIES.append(pointer)

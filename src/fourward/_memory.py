@@ -33,10 +33,10 @@ def _of_group() -> int | None:
         return None
 
 
-def size_text(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes in the unit that reads best.
 
-    >>> size_text(3 * 2**30), size_text(12)
+    >>> format_bytes(3 * 2**30), format_bytes(12)
     ('3.0 GiB', '12 bytes')
     """
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):

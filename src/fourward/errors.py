@@ -1,16 +1,57 @@
-"""Every error of fourward: each says what came, what was wanted, and how to repair it."""
+"""Every error of fourward: each says what was expected, what it got instead, and how to repair it."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 
 
+@dataclass(frozen=True)
+class Repair:
+    """An option that repairs an error, as data: Python words it as a keyword, the command line as a flag.
+
+    >>> print(GraphError("the graph has cycles.", Repair("remove_feedback", True, "remove a small set of edges")))
+    the graph has cycles. Pass remove_feedback=True to remove a small set of edges.
+    """
+
+    option: str  #: name of the keyword
+    value: object  #: what to set it to; `...` where only the user knows
+    effect: str  #: what that does, as an infinitive: "remove a small set of edges"
+
+    def as_keyword(self) -> str:
+        """The option in Python, `remove_feedback=True`."""
+        return f"{self.option}={'...' if self.value is ... else repr(self.value)}"
+
+
 class FourwardError(Exception):
-    """The parent of all errors that fourward raises on purpose."""
+    """Base class of all errors that fourward raises on purpose.
+
+    Args:
+        message: What was expected and what it got instead, as sentences.
+        repairs: Options that repair it; `str(error)` names them behind the message.
+    """
 
     exit_code = 2  #: of the command line: 2 for bad input, 1 for a failure
+
+    def __init__(self, message: str = "", *repairs: Repair) -> None:
+        super().__init__(message)
+        self.repairs = repairs
+
+    def __str__(self) -> str:
+        return self.text(Repair.as_keyword)
+
+    def text(self, word: Callable[[Repair], str]) -> str:
+        """The message and its repairs, each worded by `word`."""
+        message = super().__str__()
+        if not self.repairs:
+            return message
+        return f"{message} Pass {', or '.join(f'{word(repair)} to {repair.effect}' for repair in self.repairs)}."
+
+    def prepend(self, context: str) -> None:
+        """Put what the error belongs to, such as a file, before its message."""
+        self.args = (f"{context}: {super().__str__()}",)
 
 
 class GraphError(FourwardError, ValueError):
@@ -20,16 +61,17 @@ class GraphError(FourwardError, ValueError):
 class CycleError(GraphError):
     """The graph has a directed cycle; `cycle` holds the labels along one, the first repeated at the end."""
 
-    def __init__(self, cycle: Sequence[Hashable], repair: str = "fourward.orient.remove_feedback(graph)") -> None:
-        self.cycle, self.repair = list(cycle), repair
+    def __init__(self, cycle: Sequence[Hashable], *repairs: Repair) -> None:
+        self.cycle = list(cycle)
+        ways = "" if repairs else ", or call fourward.orient.remove_feedback(graph) to remove a small set of them"
         super().__init__(
-            f"the graph has a directed cycle of {counted(len(cycle) - 1, 'edge')}: {path_text(cycle)}. "
-            "A network needs a graph without cycles: remove one of these edges, or let "
-            f"{repair} remove a small set of them."
+            f"the graph has a directed cycle of {pluralize(len(cycle) - 1, 'edge')}: {format_path(cycle)}. "
+            f"A network needs a graph without cycles: remove one of these edges{ways}.",
+            *repairs,
         )
 
-    def __reduce__(self) -> tuple[type, tuple[list[Hashable], str]]:
-        return type(self), (self.cycle, self.repair)
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.cycle, *self.repairs)
 
 
 class FileError(FourwardError, ValueError):
@@ -101,7 +143,7 @@ def require(package: str, extra: str) -> ModuleType:
         ) from error
 
 
-def path_text(labels: Sequence[Hashable], most: int = 12) -> str:
+def format_path(labels: Sequence[Hashable], most: int = 12) -> str:
     """Labels as a path `a -> b -> c`, its middle left out where it is long."""
     if len(labels) <= most:
         return " -> ".join(map(repr, labels))
@@ -110,12 +152,12 @@ def path_text(labels: Sequence[Hashable], most: int = 12) -> str:
     return " -> ".join([*map(repr, labels[:half]), f"... {left_out:,} more ...", *map(repr, labels[-half:])])
 
 
-def counted(number: int, word: str) -> str:
+def pluralize(number: int, word: str) -> str:
     """A number of things, in words."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def some(items: Iterable[object], most: int = 5) -> str:
+def summarize(items: Iterable[object], most: int = 5) -> str:
     """The first few items, comma separated, with a count of the rest."""
     listed = list(items)
     rest = len(listed) - most

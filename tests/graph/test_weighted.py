@@ -90,7 +90,7 @@ def test_parallel_edges_are_named(tmp_path):
 
 
 def test_a_networkx_graph_carries_its_numbers():
-    loaded = _annotated.settle(_annotated.Weighted(_annotated.convert.from_pairs([("a", "b"), ("b", "c")])))
+    loaded = _annotated.settle(_annotated.AnnotatedGraph(_annotated.convert.from_pairs([("a", "b"), ("b", "c")])))
     loaded = loaded._replace(weight=np.array([1.0, 2.0]), bias=np.array([0.5, 0.0]), activation=("tanh", None))
     graph = _annotated.to_networkx(loaded)
     assert graph.nodes["b"] == {"bias": 0.5, "activation": "tanh"}

@@ -14,7 +14,7 @@ import fourward as fw
 from fourward import FourWard, generate
 from fourward.graph._dag import Dag
 from fourward.view import _page as pages
-from fourward.view._scene import counted
+from fourward.view._scene import pluralize
 
 ASSETS = Path(pages.__file__).parent / "assets"
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "<b>bold</b>", "\"'><script>alert(2)</script>", "$style ${title}"]
@@ -250,8 +250,8 @@ def test_the_forward_pass_is_the_networks_own(show, net, samples):
         np.testing.assert_array_equal(drawn[there], np.array(by_value)[there])
         assert (drawn[~there] == tab.evaluate("fourward.painter.colour.paper")).all()
         edges = np.isin(net.dag.target, net.layering.layers[layer]).sum()
-        nodes = counted(len(net.layering.layers[layer]), "neuron")
-        words = f"Layer {layer}: {nodes} from {counted(edges, 'edge')}, sample 2 of 3."
+        nodes = pluralize(len(net.layering.layers[layer]), "neuron")
+        words = f"Layer {layer}: {nodes} from {pluralize(edges, 'edge')}, sample 2 of 3."
         assert tab.locator("#status").inner_text() == words
     tab.get_by_label("One layer back").click()
     assert state(tab, "step") == net.layering.height - 2
@@ -435,7 +435,7 @@ def test_a_search_says_that_it_looks_among_what_is_shown(show):
     search = tab.get_by_label("Find a neuron")
     for query, count in (("4199", 0), ("1499", 1)):
         search.fill(query)
-        assert tab.locator("#found-words").inner_text() == f"{counted(count, 'neuron')} found among those shown"
+        assert tab.locator("#found-words").inner_text() == f"{pluralize(count, 'neuron')} found among those shown"
 
 
 def test_a_narrow_window_needs_no_sideways_scrolling(show, net):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from fourward._version import __version__
-from fourward.errors import FourwardError, require
+from fourward.errors import FourwardError, Repair, require
 
 #: Modules of this room; each has `register(app)`, which adds its commands. Heavy imports stay inside the commands.
 COMMANDS: list[str] = [
@@ -39,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED, debug)
     except FourwardError as error:
-        return _say(str(error), error.exit_code, debug)
+        return _say(error.text(partial(_as_flag, words=words)), error.exit_code, debug)
     except OSError as error:  # a full disk, a folder that can't be written
         return _say(_os_text(error), 1, debug)
     except Exception as error:
@@ -51,6 +53,14 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    code = _command()(args=words, prog_name="fourward", standalone_mode=False)
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+def _command() -> Any:
+    """All commands, as a click group."""
     require("typer", "cli")
     import typer
 
@@ -72,10 +82,23 @@ def _run(words: list[str]) -> int:
 
     for name in COMMANDS:
         import_module(f"fourward._cli.{name}").register(app)
-    code = typer.main.get_command(app)(args=words, prog_name="fourward", standalone_mode=False)
-    if code == INTERRUPTED:  # what typer makes of Ctrl-C
-        raise KeyboardInterrupt
-    return code if isinstance(code, int) else 0
+    return typer.main.get_command(app)
+
+
+def _as_flag(repair: Repair, words: list[str]) -> str:
+    """A repair as a flag of the command that was run, or of another one that has it."""
+    commands = _command().commands
+    name = next((word for word in words if word in commands), None)
+    options = {
+        command: {param.name: max(param.opts, key=len) for param in commands[command].params} for command in commands
+    }
+    has_it = [command for command in options if repair.option in options[command]]
+    if not has_it:
+        return repair.as_keyword() + " in Python"
+    home = name if name in has_it else has_it[0]
+    value = "" if isinstance(repair.value, bool) else " ..." if repair.value is ... else f" {repair.value}"
+    flag = options[home][repair.option] + value
+    return flag if home == name else f"{flag} to `fourward {home}`"
 
 
 def _version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourward._cli.options import JsonOption, Reading, print_json, reads_graph, report_changes, warn_if_busy
-from fourward.errors import counted
+from fourward.errors import pluralize
 
 if TYPE_CHECKING:
     from fourward.study._bench import Place
@@ -55,7 +55,7 @@ def bench(
     if as_json:
         print_json(about | {"methods": [place._asdict() for place in places]})
         return
-    with_threads = counted(torch.get_num_threads(), "thread")
+    with_threads = pluralize(torch.get_num_threads(), "thread")
     print(f"{word}: {dag!r}, batches of {batch}, {device}, {with_threads}, torch {torch.__version__}")
     for place in places:
         print(_line(place, places[0]))

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from fourward._cli.options import JsonOption, Reading, ThingWord, network_file, print_json, reads_graph, report_changes
-from fourward.errors import OptionError, counted
+from fourward._memory import format_bytes
+from fourward.errors import OptionError, pluralize
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +54,6 @@ def info(
 
 
 def _lines(word: str, found: dict[str, Any]) -> list[str]:
-    from fourward._memory import size_text
 
     cost, degrees = found["cost"], found["degrees"]
     kept = cost["torch_kept_bytes" if found["engine"] in ("torch", "reference") else "kept_bytes"]
@@ -64,7 +64,8 @@ def _lines(word: str, found: dict[str, Any]) -> list[str]:
         f"  edges        {found['edges']:,}",
         f"  inputs       {found['inputs']:,}",
         f"  outputs      {found['outputs']:,}",
-        f"  height       {counted(found['height'], 'layer')}, the widest of {counted(found['widest_layer'], 'node')}",
+        f"  height       {pluralize(found['height'], 'layer')}, "
+        f"the widest of {pluralize(found['widest_layer'], 'node')}",
         f"  attenuation  {found['attenuation']:.2f} nodes a layer",
         *(
             f"  {kind + '-degree':<13}{d['least']:,} to {d['most']:,}, mean {d['mean']:.2f}"
@@ -72,10 +73,10 @@ def _lines(word: str, found: dict[str, Any]) -> list[str]:
         ),
         *found["why"],
         f"a batch of {found['batch']:,}",
-        f"  parameters   {cost['parameters']:,}, {size_text(cost['parameter_bytes'])}",
-        f"  indices      {size_text(cost['plan_bytes'])}",
-        f"  activations  {size_text(cost['activation_bytes'])}",
-        f"  training     keeps {size_text(kept)} for the backward pass",
+        f"  parameters   {cost['parameters']:,}, {format_bytes(cost['parameter_bytes'])}",
+        f"  indices      {format_bytes(cost['plan_bytes'])}",
+        f"  activations  {format_bytes(cost['activation_bytes'])}",
+        f"  training     keeps {format_bytes(kept)} for the backward pass",
         f"  operations   {_rounded(cost['forward_operations'])} forward, {_rounded(step)} in a training step",
     ]
 

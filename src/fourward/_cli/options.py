@@ -18,7 +18,7 @@ import typer
 from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
-    from fourward.graph._annotated import Loaded
+    from fourward.graph._annotated import AnnotatedDag
 
 
 class Orient(StrEnum):
@@ -83,7 +83,7 @@ class Reading:
         str | None, _option("--labels", help="Of GraphML, GEXF and JSON: the attribute that names nodes; default: ids.")
     ] = None
 
-    def find(self, word: str, *, bare: bool = False) -> Loaded:
+    def find(self, word: str, *, bare: bool = False) -> AnnotatedDag:
         """The graph, with what came along with it unless `bare`."""
         from fourward.graph._spec import find
 
@@ -157,7 +157,7 @@ def warn_if_busy() -> None:
         print(text, file=sys.stderr)
 
 
-def report_changes(loaded: Loaded) -> None:
+def report_changes(loaded: AnnotatedDag) -> None:
     """Say on standard error what a graph lost on its way to a Dag."""
     if loaded.removed:
         shown = ", ".join(f"{u} -> {v}" for u, v in loaded.removed[:3])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourward._cli.options import Reading, network_file, reads_graph, report_changes
-from fourward.errors import MissingExtraError, OptionError, counted, some
+from fourward.errors import MissingExtraError, OptionError, pluralize, summarize
 
 if TYPE_CHECKING:
     from fourward.graph._dag import Dag
@@ -190,8 +190,8 @@ def _tell(result: Result, as_json: bool) -> None:
         print(json.dumps(said, allow_nan=False))
         return
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    features, seen = counted(len(model.features), "feature"), counted(epochs, "epoch")
-    console.print(f"{model.task} of {some(model.targets)} by {features}; {model.net.dag!r}")
+    features, seen = pluralize(len(model.features), "feature"), pluralize(epochs, "epoch")
+    console.print(f"{model.task} of {summarize(model.targets)} by {features}; {model.net.dag!r}")
     console.print(f"rows: {rows['learn']:,} to learn from, {rows['held']:,} held out, {rows['test']:,} to test on")
     console.print(f"{seen} in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
     if result.measures is not None:

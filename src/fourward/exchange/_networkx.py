@@ -8,9 +8,9 @@ from typing import Any
 import networkx as nx
 import torch
 
-from fourward.errors import ActivationError, WeightError, counted, some
+from fourward.errors import ActivationError, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
-from fourward.graph._annotated import Loaded
+from fourward.graph._annotated import AnnotatedDag
 from fourward.graph._dag import Chosen
 from fourward.nn._activations import Elementwise, One, name_of
 from fourward.nn._fourward import FourWard
@@ -42,11 +42,11 @@ def read_network(path: str | Path, *, activation: One | None = None, network: An
     try:
         return from_loaded(loaded, activation, **(network or {}))
     except (WeightError, ActivationError) as error:
-        error.args = (f"{path}: {error}",)
+        error.prepend(str(path))
         raise
 
 
-def from_loaded(loaded: Loaded, activation: One | None = None, **options: Any) -> FourWard:
+def from_loaded(loaded: AnnotatedDag, activation: One | None = None, **options: Any) -> FourWard:
     """A network from a Dag and what came along with it."""
     dag = loaded.dag
     if loaded.weight is None and dag.num_edges:
@@ -61,7 +61,7 @@ def from_loaded(loaded: Loaded, activation: One | None = None, **options: Any) -
     bare = [label for label, one in zip(labels, chosen, strict=True) if one is None]
     if bare:
         raise ActivationError(
-            f"no activation came for {counted(len(bare), 'neuron')}: {some(bare)}. activation=, on the command "
+            f"no activation came for {pluralize(len(bare), 'neuron')}: {summarize(bare)}. activation=, on the command "
             "line --activation, is for these."
         )
     options = {"bias": loaded.bias is not None, "init": "zeros"} | options

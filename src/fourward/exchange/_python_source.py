@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fourward.errors import OptionError, WeightError, counted
+from fourward.errors import OptionError, WeightError, pluralize
 from fourward.exchange._formulas import HELPERS, Python
 from fourward.exchange._networkx import names_of
 from fourward.nn._fourward import FourWard
@@ -23,7 +23,7 @@ def to_python(net: FourWard) -> str:
     functions = [
         line for name, text in formulas.items() for line in ("", "", f"def f_{name}(z):", f"    return {text}")
     ]
-    nodes, edges = counted(dag.num_nodes, "node"), counted(dag.num_edges, "edge")
+    nodes, edges = pluralize(dag.num_nodes, "node"), pluralize(dag.num_edges, "edge")
     return "\n".join(
         [
             f'"""A network of {nodes} and {edges}, written by fourward."""',

@@ -103,7 +103,7 @@ def read_tensorneat(
     try:
         return from_tensorneat(network, inputs, outputs, **more)
     except FourwardError as error:
-        error.args = (f"{path}: {error}",)
+        error.prepend(str(path))
         raise
 
 

@@ -1,4 +1,4 @@
-"""Weighted: a graph with the numbers that came along with it, and how it settles into a Dag."""
+"""AnnotatedGraph: a graph with the numbers that came along with it, and how it settles into a Dag."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import networkx as nx
 import numpy as np
 
-from fourward.errors import CycleError, FileError, GraphError, OptionError, WeightError, counted, some
+from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _convert
 from fourward.graph._convert import EdgeList, IntArray
 from fourward.graph._dag import Chosen, Dag
@@ -16,11 +16,12 @@ from fourward.graph.orient import Seed, feedback_edges, generator
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
+REMOVE_FEEDBACK = Repair("remove_feedback", True, "remove a small set of edges, which breaks all cycles")
 _HAVE_IT = "(of graph, info, train, ...)"  # which commands have options to read a graph
 _BARE = "; bare=True, on the command line `fourward graph --bare`, reads the graph of a file alone"
 
 
-class Weighted(NamedTuple):
+class AnnotatedGraph(NamedTuple):
     """A graph as it came, with what it says of its edges and nodes."""
 
     graph: EdgeList
@@ -31,7 +32,7 @@ class Weighted(NamedTuple):
     where: Callable[[int], str] | None = None  #: says where in its file edge k stands
 
 
-class Loaded(NamedTuple):
+class AnnotatedDag(NamedTuple):
     """A Dag, and what came along with it."""
 
     dag: Dag
@@ -42,24 +43,24 @@ class Loaded(NamedTuple):
     merged: int = 0  #: edges that were added to another between the same nodes
 
 
-def from_networkx(graph: nx.Graph, bare: bool = False) -> Weighted:
+def from_networkx(graph: nx.Graph, bare: bool = False) -> AnnotatedGraph:
     """A networkx graph with `weight` on edges, `bias` and `activation` on nodes, as `to_networkx` makes them."""
     raw = _convert.from_networkx(graph)
     if bare:
-        return Weighted(raw)
+        return AnnotatedGraph(raw)
     weight = _numbers([value for *_, value in graph.edges(data="weight")], "edges", "weight")
     if weight is not None and np.isnan(weight).any():
         missing = [(u, v) for u, v, value in graph.edges(data="weight") if value is None]
         raise WeightError(
-            f"{len(missing):,} of {len(weight):,} edges have no weight: {some(missing)}. Give all, or none{_BARE}."
+            f"{len(missing):,} of {len(weight):,} edges have no weight: {summarize(missing)}. Give all, or none{_BARE}."
         )
     bias = _numbers([value for _, value in graph.nodes(data="bias")], "nodes", "bias")
     activation = tuple(value for _, value in graph.nodes(data="activation"))
-    return Weighted(raw, weight, bias, activation if any(value is not None for value in activation) else None)
+    return AnnotatedGraph(raw, weight, bias, activation if any(value is not None for value in activation) else None)
 
 
 def settle(
-    given: Weighted,
+    given: AnnotatedGraph,
     *,
     orient: Orient = None,
     seed: Seed = None,
@@ -67,7 +68,7 @@ def settle(
     merge: bool = False,
     inputs: Chosen = None,
     outputs: Chosen = None,
-) -> Loaded:
+) -> AnnotatedDag:
     """Make a Dag of it, directed and rid of feedback edges as the options say; see `fourward.files.read_dag`."""
     directed = _direct(given, orient, seed)
     given, merged = _merge(directed) if merge else (directed, 0)
@@ -82,10 +83,10 @@ def settle(
     activation = None
     if given.activation is not None:
         activation = tuple(given.activation[v] for v in dag.neurons.tolist())
-    return Loaded(dag, weight, bias, activation, removed, merged)
+    return AnnotatedDag(dag, weight, bias, activation, removed, merged)
 
 
-def _direct(given: Weighted, orient: Orient, seed: Seed) -> Weighted:
+def _direct(given: AnnotatedGraph, orient: Orient, seed: Seed) -> AnnotatedGraph:
     graph = given.graph
     if orient is None:
         if not graph.directed:
@@ -109,7 +110,7 @@ def _direct(given: Weighted, orient: Orient, seed: Seed) -> Weighted:
     return given._replace(graph=graph._replace(source=source, target=target, directed=True))
 
 
-def _merge(given: Weighted) -> tuple[Weighted, int]:
+def _merge(given: AnnotatedGraph) -> tuple[AnnotatedGraph, int]:
     """One edge for each pair of nodes, the first, with the sum of the weights."""
     graph = given.graph
     _, first, which = np.unique(_keys(graph.source, graph.target, len(graph.labels)), True, True)
@@ -119,7 +120,7 @@ def _merge(given: Weighted) -> tuple[Weighted, int]:
     return kept._replace(weight=None if weight is None else weight[order]), len(graph.source) - len(first)
 
 
-def _keep(given: Weighted, chosen: Any) -> Weighted:
+def _keep(given: AnnotatedGraph, chosen: Any) -> AnnotatedGraph:
     graph, where = given.graph, given.where
     kept = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
     return given._replace(
@@ -129,24 +130,23 @@ def _keep(given: Weighted, chosen: Any) -> Weighted:
     )
 
 
-def _build(given: Weighted, inputs: Chosen, outputs: Chosen) -> Dag:
+def _build(given: AnnotatedGraph, inputs: Chosen, outputs: Chosen) -> Dag:
     try:
         return Dag._build(given.graph, inputs, outputs)
     except CycleError as error:
-        repair = f"remove_feedback=True, on the command line --remove-feedback {_HAVE_IT},"
-        raise CycleError(error.cycle, repair) from None
+        raise CycleError(error.cycle, REMOVE_FEEDBACK) from None
     except GraphError:
         _check_edges(given)
         raise
 
 
-def _check_edges(given: Weighted) -> None:
+def _check_edges(given: AnnotatedGraph) -> None:
     """Say where self loops and repeated edges stand, and which option takes them away."""
     graph = given.graph
     loops = np.flatnonzero(graph.source == graph.target)
     if len(loops):
         raise GraphError(
-            f"the graph has {counted(len(loops), 'edge')} from a node to itself: {_named(given, loops)}. A neuron "
+            f"the graph has {pluralize(len(loops), 'edge')} from a node to itself: {_named(given, loops)}. A neuron "
             "can't feed itself in one pass: remove_feedback=True, on the command line --remove-feedback "
             f"{_HAVE_IT}, removes these."
         )
@@ -155,13 +155,13 @@ def _check_edges(given: Weighted) -> None:
     again = np.sort(order[1:][keys[order[1:]] == keys[order[:-1]]])
     if len(again):
         raise GraphError(
-            f"the graph repeats {counted(len(again), 'edge')}: {_named(given, again)}. Each pair of nodes has one edge "
-            f"and one weight: merge=True, on the command line --merge {_HAVE_IT}, adds up the weights of those that "
-            "come again."
+            f"the graph repeats {pluralize(len(again), 'edge')}: {_named(given, again)}. Each pair of nodes has one "
+            f"edge and one weight: merge=True, on the command line --merge {_HAVE_IT}, adds up the weights of those "
+            "that come again."
         )
 
 
-def _named(given: Weighted, edges: IntArray, most: int = 5) -> str:
+def _named(given: AnnotatedGraph, edges: IntArray, most: int = 5) -> str:
     pairs = _pairs(given.graph, edges[:most])
     words = [
         f"{u!r} -> {v!r}" + (f" ({given.where(k)})" if given.where is not None else "")
@@ -191,8 +191,8 @@ def _of_neurons(bias: FloatArray, dag: Dag) -> FloatArray:
     stray = dag.inputs[~np.isnan(bias[dag.inputs])]
     if len(stray):
         raise GraphError(
-            f"{len(stray):,} inputs have a bias, though x sets their values: {some(dag.labels[v] for v in stray)}. "
-            "Take these biases away, or choose inputs= without these nodes."
+            f"{len(stray):,} inputs have a bias, though x sets their values: "
+            f"{summarize(dag.labels[v] for v in stray)}. Take these biases away, or choose inputs= without these nodes."
         )
     return np.nan_to_num(bias[dag.neurons], nan=0.0)
 
@@ -207,11 +207,11 @@ def _numbers(values: list[Any], things: str, name: str) -> FloatArray | None:
     numbers = np.array([np.nan if value is None else value for value in values], np.float64)
     wrong = [v for v, number in zip(values, numbers.tolist(), strict=True) if v is not None and not np.isfinite(number)]
     if wrong:
-        raise WeightError(f"{things} have a {name} of {some(wrong)}, but it must be finite{_BARE}.")
+        raise WeightError(f"{things} have a {name} of {summarize(wrong)}, but it must be finite{_BARE}.")
     return numbers
 
 
-def to_networkx(loaded: Loaded) -> nx.DiGraph:
+def to_networkx(loaded: AnnotatedDag) -> nx.DiGraph:
     """The Dag as a DiGraph that carries weights, biases and activations as attributes."""
     graph = loaded.dag.to_networkx()
     labels, neurons = loaded.dag.labels, loaded.dag.neurons.tolist()

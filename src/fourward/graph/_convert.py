@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import networkx as nx
 import numpy as np
 
-from fourward.errors import GraphError, some
+from fourward.errors import GraphError, summarize
 
 if TYPE_CHECKING:
     import rustworkx as rx
@@ -22,7 +22,7 @@ Nodes = int | Iterable[Hashable] | None
 INPUT, OUTPUT = "fourward_input", "fourward_output"
 
 
-def frozen(array: IntArray) -> IntArray:
+def readonly(array: IntArray) -> IntArray:
     """The array itself, from now on read-only."""
     array.setflags(write=False)
     return array
@@ -94,7 +94,7 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
     missing = dict.fromkeys(v for pair in listed for v in pair if v not in index)
     if missing:
         raise GraphError(
-            f"edges name nodes that nodes= doesn't list: {some(missing)}. Add them to nodes=, or leave it away."
+            f"edges name nodes that nodes= doesn't list: {summarize(missing)}. Add them to nodes=, or leave it away."
         )
     flat = np.fromiter((index[v] for pair in listed for v in pair), np.int64, 2 * len(listed))
     return EdgeList(flat[0::2], flat[1::2], labels, directed=True)
@@ -235,14 +235,14 @@ def _from_integer_array(array: IntArray, nodes: Nodes) -> EdgeList:
     if nodes is not None:
         labels = _label_tuple(nodes)
         if not all(map(is_integer, labels)):
-            raise GraphError(f"edges name nodes by integers, but nodes= lists other labels: {some(labels)}.")
+            raise GraphError(f"edges name nodes by integers, but nodes= lists other labels: {summarize(labels)}.")
         listed = np.array(labels, dtype=np.int64)
         by_value = np.argsort(listed, kind="stable")
         place = np.searchsorted(listed, array, sorter=by_value).clip(max=len(listed) - 1)
         found = by_value[place] if len(listed) else np.zeros(array.shape, np.int64)
         unknown = array[listed[found] != array] if len(listed) else array.ravel()
         if len(unknown):
-            raise GraphError(f"edges name nodes that nodes= doesn't list: {some(np.unique(unknown).tolist())}.")
+            raise GraphError(f"edges name nodes that nodes= doesn't list: {summarize(np.unique(unknown).tolist())}.")
         return EdgeList(found[:, 0], found[:, 1], labels, directed=True)
     low, high = (int(array.min()), int(array.max())) if array.size else (0, -1)
     if low < 0 or high > 4 * array.size + 1024:  # scattered integers: sort them instead of counting

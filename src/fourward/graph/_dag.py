@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
-from fourward.errors import CycleError, GraphError, counted, some
+from fourward.errors import CycleError, GraphError, pluralize, summarize
 from fourward.graph import _convert
-from fourward.graph._convert import EdgeList, IntArray, Labels, Nodes, frozen
+from fourward.graph._convert import EdgeList, IntArray, Labels, Nodes, readonly
 from fourward.graph._toposort import find_cycle, peel_sinks, sort_edges
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Dag:
         edges, start = sort_edges(source, target, _inverse(order))
         _check_duplicates(edges[0], edges[1], raw.labels)
         arrays = (edges.T, input_nodes.astype(np.int32), output_nodes.astype(np.int32), order, start)
-        return cls(frozen(arrays[0]), raw.labels, *map(frozen, arrays[1:]))
+        return cls(readonly(arrays[0]), raw.labels, *map(readonly, arrays[1:]))
 
     @property
     def num_nodes(self) -> int:
@@ -158,30 +158,30 @@ class Dag:
     @cached_property
     def in_degree(self) -> IntArray:
         """(N,) number of edges into each node."""
-        return frozen(np.diff(self.in_start)[self.position])
+        return readonly(np.diff(self.in_start)[self.position])
 
     @cached_property
     def position(self) -> IntArray:
         """(N,) the place of each node in `order`."""
-        return frozen(_inverse(self.order))
+        return readonly(_inverse(self.order))
 
     @cached_property
     def out_degree(self) -> IntArray:
         """(N,) number of edges out of each node."""
-        return frozen(np.bincount(self.source, minlength=self.num_nodes))
+        return readonly(np.bincount(self.source, minlength=self.num_nodes))
 
     @cached_property
     def neurons(self) -> IntArray:
         """(N-I,) the nodes that aren't inputs, ascending: those that have a bias, in the order of the bias."""
         is_input = np.zeros(self.num_nodes, np.bool_)
         is_input[self.inputs] = True
-        return frozen(np.flatnonzero(~is_input))
+        return readonly(np.flatnonzero(~is_input))
 
     def index(self, label: Hashable) -> int:
         """The node that has this label."""
         node = self._node_of(label) if isinstance(label, Hashable) else None
         if node is None:
-            raise GraphError(f"no node has the label {label!r}. Labels are, for example, {some(self.labels)}.")
+            raise GraphError(f"no node has the label {label!r}. Labels are, for example, {summarize(self.labels)}.")
         return node
 
     @cached_property
@@ -252,11 +252,11 @@ class Dag:
     def __repr__(self) -> str:
         counts = ((self.num_nodes, "node"), (self.num_edges, "edge"))
         ends = ((self.num_inputs, "input"), (self.num_outputs, "output"))
-        return "Dag(" + ", ".join(counted(n, word) for n, word in counts + ends) + ")"
+        return "Dag(" + ", ".join(pluralize(n, word) for n, word in counts + ends) + ")"
 
 
 def _restore(labels: Labels, *arrays: IntArray) -> Dag:
-    edges, *rest = map(frozen, arrays)
+    edges, *rest = map(readonly, arrays)
     return Dag(edges, labels, *rest)
 
 
@@ -296,16 +296,16 @@ def _lookup(labels: Labels) -> Callable[[Hashable], int | None]:
     index = {label: node for node, label in enumerate(labels)}
     if len(index) != len(labels):
         twice = [label for label, count in Counter(labels).items() if count > 1]
-        raise GraphError(f"labels must be distinct, but these come more than once: {some(twice)}.")
+        raise GraphError(f"labels must be distinct, but these come more than once: {summarize(twice)}.")
     return index.get
 
 
 def _check_self_loops(raw: EdgeList) -> None:
     loops = raw.source[raw.source == raw.target]
     if len(loops):
-        named = some(raw.labels[v] for v in np.unique(loops).tolist())
+        named = summarize(raw.labels[v] for v in np.unique(loops).tolist())
         raise GraphError(
-            f"the graph has {counted(len(loops), 'edge')} from a node to itself, at: {named}. "
+            f"the graph has {pluralize(len(loops), 'edge')} from a node to itself, at: {named}. "
             "A neuron can't feed itself in one pass: remove these edges, or call "
             "fourward.orient.remove_feedback(graph), which does."
         )
@@ -314,7 +314,7 @@ def _check_self_loops(raw: EdgeList) -> None:
 def _check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> None:
     twice = np.flatnonzero((source[1:] == source[:-1]) & (target[1:] == target[:-1]))
     if len(twice):
-        named = some((labels[source[k]], labels[target[k]]) for k in twice[:6].tolist())
+        named = summarize((labels[source[k]], labels[target[k]]) for k in twice[:6].tolist())
         raise GraphError(
             f"edges come more than once, {len(twice):,} in all: {named}. Each has one weight: give each pair once."
         )
@@ -326,11 +326,12 @@ def _chosen(wanted: Iterable[Hashable], node_of: Callable[[Hashable], int | None
     unknown = [label for label, node in zip(named, nodes, strict=True) if node is None]
     if unknown:
         raise GraphError(
-            f"these {role}s are no nodes of the graph: {some(unknown)}. Choose {role}s by label from the graph's nodes."
+            f"these {role}s are no nodes of the graph: {summarize(unknown)}. Choose {role}s by label "
+            "from the graph's nodes."
         )
     twice = [label for label, count in Counter(named).items() if count > 1]
     if twice:
-        raise GraphError(f"{role}s must be distinct, but these come more than once: {some(twice)}.")
+        raise GraphError(f"{role}s must be distinct, but these come more than once: {summarize(twice)}.")
     if not nodes:
         raise GraphError(f"a network needs at least one {role}, but {role}s= is empty. Leave it away for the default.")
     return np.array(nodes, np.int64)
@@ -339,7 +340,7 @@ def _chosen(wanted: Iterable[Hashable], node_of: Callable[[Hashable], int | None
 def _check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:
     fed = nodes[in_degree[nodes] > 0]
     if len(fed):
-        named = some(labels[v] for v in fed.tolist())
+        named = summarize(labels[v] for v in fed.tolist())
         raise GraphError(
             f"inputs can't have incoming edges, because x sets their values, but {len(fed):,} of these have: {named}. "
             "Remove the edges that lead to them, or choose other inputs."

@@ -13,7 +13,7 @@ import numpy as np
 
 from fourward.errors import FileError, GraphError, OptionError, require
 from fourward.graph import _convert, _io, _metadata
-from fourward.graph._annotated import Loaded, Weighted
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
 from fourward.graph._convert import EdgeList, IntArray, Labels
 from fourward.graph._io import Bytes
 
@@ -49,20 +49,20 @@ class _Layout(NamedTuple):
     said: dict[str, Any]  # by our own comment line
 
 
-def read(path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, bare: bool) -> Weighted:
+def read(path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, bare: bool) -> AnnotatedGraph:
     """The edges of a text file; `fourward.files.read` has the rules."""
     require("pyarrow", "files")
     data = _io.load(path)
     try:
         layout = _look(path, data, kind, header, columns)
         if isinstance(layout, dict):
-            return Weighted(_edgeless(layout), stated=False)
+            return AnnotatedGraph(_edgeless(layout), stated=False)
         layout = layout._replace(columns=layout.columns[:2]) if bare else layout
         _check_memory(path, data, layout)
         source, target, weight = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: {_io.not_text(data) if isinstance(error, ValueError) else error}") from None
-    return Weighted(
+    return AnnotatedGraph(
         _graph(source, target, layout.said),
         weight,
         stated=False,
@@ -70,7 +70,7 @@ def read(path: Path, kind: str, header: bool | None, columns: Sequence[str | int
     )
 
 
-def write(loaded: Loaded, file: BinaryIO, delimiter: str) -> None:
+def write(loaded: AnnotatedDag, file: BinaryIO, delimiter: str) -> None:
     """Sources, targets and, where there are any, weights; text labels in quotes, whole numbers without."""
     require("pyarrow", "files")
     import pyarrow as pa

@@ -33,7 +33,7 @@ def check_memory(path: str | Path, need: float, why: str) -> None:
     if free is not None and need > free:
         raise FileError(
             f"{path} is too large for this machine: {why}, which would take about "
-            f"{_memory.size_text(need)} of memory, but {_memory.size_text(free)} are free. "
+            f"{_memory.format_bytes(need)} of memory, but {_memory.format_bytes(free)} are free. "
             "Take a machine with more memory, or a smaller graph."
         )
 
@@ -61,14 +61,14 @@ def _unpack(path: Path) -> bytes:
         with path.open("rb") as file:
             first = file.read(2**20)
         ratio = len(zlib.decompressobj(31).decompress(first, 2**26)) / len(first)
-        check_memory(path, ratio * size, f"it unpacks to about {_memory.size_text(ratio * size)}")
+        check_memory(path, ratio * size, f"it unpacks to about {_memory.format_bytes(ratio * size)}")
         free = _memory.available()
         with gzip.open(path) as stream:
             while part := stream.read(_CHUNK):
                 parts.append(part)
                 if free is not None and len(parts) * _CHUNK > free:
                     raise FileError(
-                        f"{path} unpacks to more than the {_memory.size_text(free)} of memory that are free."
+                        f"{path} unpacks to more than the {_memory.format_bytes(free)} of memory that are free."
                     )
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FileError(f"{path} ends in .gz, but it can't be unpacked: {error}. It may be cut short.") from None

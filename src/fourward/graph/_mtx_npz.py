@@ -12,14 +12,14 @@ import numpy as np
 
 from fourward.errors import FileError, FourwardError
 from fourward.graph import _convert, _io, _metadata
-from fourward.graph._annotated import FloatArray, Loaded, Weighted
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
 from fourward.graph._convert import EdgeList, IntArray, Labels
 from fourward.graph._io import Bytes
 
 _ENTRY_BYTES = 100  # peak memory for each entry on the way to a Dag
 
 
-def read_mtx(path: Path, bare: bool) -> Weighted:
+def read_mtx(path: Path, bare: bool) -> AnnotatedGraph:
     """A square sparse matrix: an entry at row u, column v is the edge u -> v; pattern matrices have no weights."""
     from scipy.io import mmread
 
@@ -41,10 +41,10 @@ def read_mtx(path: Path, bare: bool) -> Weighted:
     kept = slice(None) if directed else matrix.row >= matrix.col
     graph = EdgeList(matrix.row[kept], matrix.col[kept], labels, directed, said.get("inputs"), said.get("outputs"))
     weight = None if bare or field == "pattern" or matrix.nnz == 0 else _finite(path, matrix.data[kept])
-    return Weighted(graph, weight, stated=not directed)
+    return AnnotatedGraph(graph, weight, stated=not directed)
 
 
-def write_mtx(loaded: Loaded, file: BinaryIO) -> None:
+def write_mtx(loaded: AnnotatedDag, file: BinaryIO) -> None:
     """A general matrix in coordinate form; labels, inputs and outputs that aren't the usual ones in a comment."""
     import scipy.sparse as sp
     from scipy.io import mmwrite
@@ -57,7 +57,7 @@ def write_mtx(loaded: Loaded, file: BinaryIO) -> None:
     mmwrite(file, matrix, comment=comment, field=field, symmetry="general")
 
 
-def read_npz(path: Path, bare: bool) -> Weighted:
+def read_npz(path: Path, bare: bool) -> AnnotatedGraph:
     """Arrays `edges` (E, 2) and, as there are, labels, inputs, outputs, weight, bias, activation; or a scipy matrix."""
     arrays = _arrays(path)
     if "format" in arrays and "shape" in arrays:
@@ -77,10 +77,10 @@ def read_npz(path: Path, bare: bool) -> Weighted:
     bias = found["bias"].astype(np.float64) if "bias" in found else None
     weight = _finite(path, found["weight"]) if "weight" in found else None
     graph = EdgeList(graph.source, graph.target, labels, True, *ends)
-    return Weighted(graph, weight, bias, activation, stated=False)
+    return AnnotatedGraph(graph, weight, bias, activation, stated=False)
 
 
-def write_npz(loaded: Loaded, file: BinaryIO) -> None:
+def write_npz(loaded: AnnotatedDag, file: BinaryIO) -> None:
     """Plain arrays, no pickles."""
     dag = loaded.dag
     arrays: dict[str, Any] = {
@@ -164,7 +164,7 @@ def _arrays(path: Path) -> dict[str, Any]:
         raise FileError(f"{path} can't be read as npz: {error}") from None
 
 
-def _from_scipy(path: Path, bare: bool) -> Weighted:
+def _from_scipy(path: Path, bare: bool) -> AnnotatedGraph:
     """What scipy.sparse.save_npz wrote."""
     import scipy.sparse as sp
 
@@ -173,7 +173,7 @@ def _from_scipy(path: Path, bare: bool) -> Weighted:
     except Exception as error:
         raise FileError(f"{path} can't be read as a scipy.sparse matrix: {error}") from None
     weight = None if bare or matrix.dtype == np.bool_ else _finite(path, matrix.data)
-    return Weighted(_convert.from_scipy(matrix), weight, stated=False)
+    return AnnotatedGraph(_convert.from_scipy(matrix), weight, stated=False)
 
 
 def _whole(path: Path, name: str, array: Any) -> IntArray:

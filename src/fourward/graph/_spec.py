@@ -12,7 +12,7 @@ import numpy as np
 
 from fourward.errors import FileError, FourwardError, OptionError
 from fourward.graph import _convert, _io, connectomes, files, generate
-from fourward.graph._annotated import Loaded, Orient, Weighted, settle
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, Orient, settle
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._dag import Dag
 from fourward.graph.orient import Seed
@@ -64,7 +64,7 @@ def find(
     outputs: Sequence[str] | None = None,
     bare: bool = False,
     **options: Any,
-) -> Loaded:
+) -> AnnotatedDag:
     """The Dag that a word stands for, with what came along with it.
 
     Args:
@@ -97,11 +97,11 @@ def find(
             outputs=_chosen(outputs, given.graph.labels),
         )
     except FourwardError as error:
-        error.args = (f"{word}: {error}",)
+        error.prepend(str(word))
         raise
 
 
-def _given(word: str, bare: bool, options: dict[str, Any]) -> tuple[Weighted, bool]:
+def _given(word: str, bare: bool, options: dict[str, Any]) -> tuple[AnnotatedGraph, bool]:
     """The graph as it comes, and whether it is a nervous system, of which cycles are known."""
     name, *numbers = word.split(":")
     set_options = {key: value for key, value in options.items() if value is not None}
@@ -122,7 +122,7 @@ def _given(word: str, bare: bool, options: dict[str, Any]) -> tuple[Weighted, bo
     return files.read(word, bare=bare, **options), False
 
 
-def _generated(name: str, words: list[str]) -> Weighted:
+def _generated(name: str, words: list[str]) -> AnnotatedGraph:
     family = _FAMILIES[name]
     least = len(family.arguments)
     if not least <= len(words) <= least + family.seeded:
@@ -139,12 +139,12 @@ def _generated(name: str, words: list[str]) -> Weighted:
         came = ":".join((name, *words))
         raise OptionError(f"{came!r} came, but {family.usage(name)} was wanted, with numbers.") from error
     ends = ([dag.labels[v] for v in chosen.tolist()] for chosen in (dag.inputs, dag.outputs))
-    return Weighted(EdgeList(dag.source, dag.target, dag.labels, True, *ends))
+    return AnnotatedGraph(EdgeList(dag.source, dag.target, dag.labels, True, *ends))
 
 
-def _connectome(name: str) -> Weighted:
+def _connectome(name: str) -> AnnotatedGraph:
     system = connectomes.load(name)
-    return Weighted(_convert.from_pairs(system.edges, system.classes), system.strength.astype(np.float64))
+    return AnnotatedGraph(_convert.from_pairs(system.edges, system.classes), system.strength.astype(np.float64))
 
 
 def _chosen(words: Sequence[str] | None, labels: Labels) -> list[Any] | None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.graph._convert import IntArray
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
-@compiled
+@cached_njit
 def random_ranks(source: IntArray, target: IntArray, num_nodes: int, draw: FloatArray) -> IntArray:
     """(N,) the rank of each node in a topological order: each time, any of the nodes that are free comes next."""
     start = np.zeros(num_nodes + 1, np.int64)
@@ -47,7 +47,7 @@ def random_ranks(source: IntArray, target: IntArray, num_nodes: int, draw: Float
     return rank
 
 
-@compiled
+@cached_njit
 def swap_targets(source: IntArray, target: IntArray, rank: IntArray, first: IntArray, second: IntArray) -> None:
     """Exchange, in place, the targets of edge first[k] and edge second[k], unless an edge would lead back or double."""
     num_nodes = len(rank)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.graph._convert import IntArray
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-@compiled
+@cached_njit
 def sort_edges(source: IntArray, target: IntArray, place: IntArray) -> tuple[IntArray, IntArray]:
     """Edges by the place of their target, then by that of their source, and where each place's edges start.
 
@@ -45,7 +45,7 @@ def sort_edges(source: IntArray, target: IntArray, place: IntArray) -> tuple[Int
     return edges, start
 
 
-@compiled
+@cached_njit
 def peel_sinks(source: IntArray, target: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
     """(N,) the longest way from each node to a sink, by taking away sinks until none is left; and in-degrees.
 

@@ -15,7 +15,7 @@ import networkx as nx
 
 from fourward.errors import FileError, FourwardError, GraphError
 from fourward.graph import _annotated, _convert, _io
-from fourward.graph._annotated import Loaded, Weighted
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
 from fourward.graph._io import Bytes
 
 #: Node attribute that keeps a whole number as label where a format knows text alone.
@@ -24,27 +24,27 @@ _GROWTH = 20  # bytes of memory for each of a file; with 10^5 edges 21 were seen
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_graphml(path: Path, bare: bool, labels: str | None = None) -> Weighted:
+def read_graphml(path: Path, bare: bool, labels: str | None = None) -> AnnotatedGraph:
     """GraphML, by networkx."""
     return _read_xml(path, "GraphML", nx.read_graphml, bare, labels)
 
 
-def read_gexf(path: Path, bare: bool, labels: str | None = None) -> Weighted:
+def read_gexf(path: Path, bare: bool, labels: str | None = None) -> AnnotatedGraph:
     """GEXF, by networkx."""
     return _read_xml(path, "GEXF", nx.read_gexf, bare, labels)
 
 
-def write_graphml(loaded: Loaded, file: BinaryIO) -> None:
+def write_graphml(loaded: AnnotatedDag, file: BinaryIO) -> None:
     """GraphML, by networkx."""
     nx.write_graphml(_for_xml(loaded), file)
 
 
-def write_gexf(loaded: Loaded, file: BinaryIO) -> None:
+def write_gexf(loaded: AnnotatedDag, file: BinaryIO) -> None:
     """GEXF, by networkx."""
     nx.write_gexf(_for_xml(loaded), file)
 
 
-def read_json(path: Path, bare: bool, labels: str | None = None) -> Weighted:
+def read_json(path: Path, bare: bool, labels: str | None = None) -> AnnotatedGraph:
     """Node-link JSON: {"directed": true, "nodes": [{"id": ...}], "edges": [{"source": ..., "target": ...}]}."""
     words = _io.text(path, _io.load(path))
     _io.check_memory(path, _GROWTH * len(words), f"it has {len(words):,} characters of JSON")
@@ -75,7 +75,7 @@ def read_json(path: Path, bare: bool, labels: str | None = None) -> Weighted:
     return _from_networkx(path, graph, bare, labels)
 
 
-def write_json(loaded: Loaded, file: BinaryIO) -> None:
+def write_json(loaded: AnnotatedDag, file: BinaryIO) -> None:
     """Node-link JSON, as networkx reads it."""
     graph = _annotated.to_networkx(loaded)
     data = {
@@ -115,7 +115,7 @@ def guard_xml(path: Path, data: Bytes) -> None:
 
 def _read_xml(
     path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], bare: bool, labels: str | None
-) -> Weighted:
+) -> AnnotatedGraph:
     data = _io.load(path)
     _io.check_memory(path, _GROWTH * len(data), f"it has {len(data):,} bytes of XML")
     guard_xml(path, data)
@@ -142,7 +142,7 @@ def _relabelled(path: Path, graph: nx.Graph, attribute: str) -> nx.Graph:
     return nx.relabel_nodes(graph, new)
 
 
-def _from_networkx(path: Path, graph: nx.Graph, bare: bool, labels: str | None) -> Weighted:
+def _from_networkx(path: Path, graph: nx.Graph, bare: bool, labels: str | None) -> AnnotatedGraph:
     graph = graph if labels is None else _relabelled(path, graph, labels)
     try:
         return _annotated.from_networkx(graph, bare)
@@ -152,7 +152,7 @@ def _from_networkx(path: Path, graph: nx.Graph, bare: bool, labels: str | None) 
         raise FileError(f"{path}: an attribute of a node or an edge can't be used: {error}.") from None
 
 
-def _for_xml(loaded: Loaded) -> nx.DiGraph:
+def _for_xml(loaded: AnnotatedDag) -> nx.DiGraph:
     """The graph with text for labels, and the numbers among them as attributes."""
     graph = _annotated.to_networkx(loaded)
     for label, values in graph.nodes(data=True):

@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 
 from fourward.errors import GraphError
-from fourward.graph._convert import IntArray, frozen
+from fourward.graph._convert import IntArray, readonly
 from fourward.graph._dag import Chosen, Dag
 from fourward.graph.orient import Acyclic, remove_feedback
 
@@ -65,7 +65,7 @@ class Connectome:
     def weight(self) -> IntArray:
         """(E,) the strength of each of `dag.edges`, as in fourward.draw(worm.dag, weight=worm.weight)."""
         strength, labels = dict(zip(self.edges, self.strength.tolist(), strict=True)), self.dag.labels
-        return frozen(np.array([strength[labels[u], labels[v]] for u, v in self.dag.edges.tolist()]))
+        return readonly(np.array([strength[labels[u], labels[v]] for u, v in self.dag.edges.tolist()]))
 
     @cached_property
     def _acyclic(self) -> Acyclic:
@@ -97,7 +97,7 @@ def load(name: str) -> Connectome:
         _CITATIONS[name],
         {row["neuron"]: row["class"] for row in nodes},
         tuple((row["source"], row["target"]) for row in rows),
-        frozen(np.array([int(row["strength"]) for row in rows])),
+        readonly(np.array([int(row["strength"]) for row in rows])),
     )
 
 

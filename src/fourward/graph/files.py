@@ -10,18 +10,18 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fourward._files import replacing
-from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError, some
+from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
-from fourward.graph._annotated import FloatArray, Loaded, Orient, Weighted, settle
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient, settle
 from fourward.graph._dag import Chosen, Dag
 from fourward.graph.orient import Seed
 
-__all__ = ["ENDINGS", "Loaded", "Weighted", "format_of", "read", "read_dag", "write"]
+__all__ = ["ENDINGS", "AnnotatedDag", "AnnotatedGraph", "format_of", "read", "read_dag", "write"]
 
 
 class _Format(NamedTuple):
-    read: Callable[..., Weighted]
-    write: Callable[[Loaded, BinaryIO], None]
+    read: Callable[..., AnnotatedGraph]
+    write: Callable[[AnnotatedDag, BinaryIO], None]
     keeps_neurons: bool  # has a place for biases and activations
 
 
@@ -68,7 +68,7 @@ def read(
     columns: Sequence[str | int] | None = None,
     labels: str | None = None,
     bare: bool = False,
-) -> Weighted:
+) -> AnnotatedGraph:
     """A graph file as it is: cyclic, undirected, with weights or without.
 
     Edge lists have an edge a line: source, target and, if there is a third column, weight. Lines that start with
@@ -106,7 +106,7 @@ def read_dag(
     inputs: Chosen = None,
     outputs: Chosen = None,
     **options: Any,
-) -> Loaded:
+) -> AnnotatedDag:
     """A graph file as a Dag, with its weights, biases and activations, and what was removed on the way.
 
     Args:
@@ -132,7 +132,7 @@ def read_dag(
             outputs=outputs,
         )
     except FourwardError as error:
-        error.args = (f"{path}: {error}",)
+        error.prepend(str(path))
         raise
 
 
@@ -163,7 +163,7 @@ def write(
         raise FileError(f"{kind} files have no place for biases and activations. Write graphml, gexf, json or npz.")
     if kind == "npz" and path.suffix.lower() == ".gz":
         raise FileError(f"{path}: npz files are packed already. Leave .gz away.")
-    loaded = Loaded(
+    loaded = AnnotatedDag(
         dag,
         _checked(weight, dag.num_edges, "weights"),
         _checked(bias, len(dag.neurons), "biases"),
@@ -179,7 +179,7 @@ def _check_labels(dag: Dag) -> None:
     other = [x for x in dag.labels if not (isinstance(x, str) if first is str else _convert.is_integer(x))]
     if other or (first is int and max(map(abs, dag.labels)) >= 2**63):  # type: ignore[arg-type]
         raise GraphError(
-            f"in a file labels are all text, or all whole numbers of 64 bits, but among these are {some(other)}. "
+            f"in a file labels are all text, or all whole numbers of 64 bits, but among these are {summarize(other)}. "
             "Make the Dag with such labels, for example from dag.edges."
         )
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fourward._jit import compiled
-from fourward.errors import GraphError, OptionError, some
+from fourward._jit import cached_njit
+from fourward.errors import GraphError, OptionError, summarize
 from fourward.graph import _convert
 from fourward.graph._components import components
 from fourward.graph._convert import EdgeList, IntArray, Nodes
@@ -62,7 +62,7 @@ def by_order(
         extra = place.keys() - set(raw.labels)
         raise GraphError(
             f"the order must list each of the {len(raw.labels):,} nodes once; "
-            f"missing: {some(missing) or 'none'}; not in the graph: {some(extra) or 'none'}."
+            f"missing: {summarize(missing) or 'none'}; not in the graph: {summarize(extra) or 'none'}."
         )
     rank = np.fromiter((place[label] for label in raw.labels), np.int64, len(raw.labels))
     return along(raw, rank, inputs, outputs)
@@ -162,7 +162,7 @@ def _adjacency(source: IntArray, target: IntArray, num_nodes: int) -> tuple[IntA
     return start, edges[0]
 
 
-@compiled
+@cached_njit
 def _eades_lin_smyth(out_start: IntArray, successor: IntArray, in_start: IntArray, predecessor: IntArray) -> IntArray:
     """Rank of each node in a sequence along which few edges point back.
 
@@ -209,7 +209,7 @@ def _eades_lin_smyth(out_start: IntArray, successor: IntArray, in_start: IntArra
     return rank
 
 
-@compiled
+@cached_njit
 def _enter(v: int, out_degree: int, in_degree: int, first: IntArray, links: IntArray) -> int:
     """Put node v at the head of its bucket, and say which that is."""
     widest = len(first) // 2
@@ -226,7 +226,7 @@ def _enter(v: int, out_degree: int, in_degree: int, first: IntArray, links: IntA
     return bucket
 
 
-@compiled
+@cached_njit
 def _leave(v: int, first: IntArray, links: IntArray) -> None:
     """Take node v out of its bucket."""
     bucket, before, after = links[0, v], links[1, v], links[2, v]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fourward._jit import compiled
-from fourward.errors import LayeringError, counted
-from fourward.graph._convert import IntArray, frozen
+from fourward._jit import cached_njit
+from fourward.errors import LayeringError, pluralize
+from fourward.graph._convert import IntArray, readonly
 from fourward.graph._dag import Dag
 
 
@@ -39,7 +39,7 @@ class Layering:
                 f"levels go from 0 to at most {self.dag.num_nodes - 1} for {self.dag.num_nodes:,} nodes, but these go "
                 f"from {level.min()} to {level.max()}."
             )
-        object.__setattr__(self, "level", frozen(level.astype(np.int32)))
+        object.__setattr__(self, "level", readonly(level.astype(np.int32)))
 
     @cached_property
     def height(self) -> int:
@@ -55,7 +55,7 @@ class Layering:
     def layers(self) -> tuple[IntArray, ...]:
         """The nodes of each layer, ascending."""
         by_level = np.argsort(self.level, kind="stable")
-        return tuple(map(frozen, np.split(by_level, np.cumsum(np.bincount(self.level))[:-1])))
+        return tuple(map(readonly, np.split(by_level, np.cumsum(np.bincount(self.level))[:-1])))
 
     @cached_property
     def slack(self) -> IntArray:
@@ -67,7 +67,7 @@ class Layering:
         dag = self.dag
         lowest = _lowest_level(dag.order, dag.source, dag.in_start)
         hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
-        return frozen(np.where(hidden, self.level - lowest, 0))
+        return readonly(np.where(hidden, self.level - lowest, 0))
 
     @property
     def movable(self) -> IntArray:
@@ -84,8 +84,8 @@ class Layering:
         if len(wrong):
             u, v = dag.edges[wrong[0]].tolist()
             raise LayeringError(
-                f"{counted(len(wrong), 'edge')} should lead to a higher layer; the first leads from {dag.labels[u]!r} "
-                f"in layer {self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
+                f"{pluralize(len(wrong), 'edge')} should lead to a higher layer; the first leads from "
+                f"{dag.labels[u]!r} in layer {self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
             )
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +103,7 @@ class Layering:
         return type(self), (self.dag, np.asarray(self.level))
 
     def __repr__(self) -> str:
-        size = f"{counted(self.dag.num_nodes, 'node')} in {counted(self.height, 'layer')}"
+        size = f"{pluralize(self.dag.num_nodes, 'node')} in {pluralize(self.height, 'layer')}"
         return f"Layering({size}, attenuation {self.attenuation:.2f})"
 
 
@@ -113,7 +113,7 @@ def check_same_graph(dag: Dag, layering: Layering) -> None:
         raise LayeringError(f"this layering belongs to {layering.dag!r}, not to {dag!r}. Make one for this graph.")
 
 
-@compiled
+@cached_njit
 def _lowest_level(order: IntArray, source: IntArray, in_start: IntArray) -> IntArray:
     """(N,) the number of edges on the longest path from a source to each node."""
     lowest = np.zeros(len(order), np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering, check_same_graph
@@ -22,7 +22,7 @@ def push_sources(dag: Dag, layering: Layering) -> Layering:
     return Layering(dag, np.where(dag.in_degree == 0, 0, layering.level))
 
 
-@compiled
+@cached_njit
 def _distance_to_sink(order: IntArray, source: IntArray, in_start: IntArray) -> IntArray:
     """(N,) the number of edges on the longest path from each node to a sink."""
     distance = np.zeros(len(order), np.int32)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.errors import LayeringError
 from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
@@ -39,7 +39,7 @@ def reassign(dag: Dag, layering: Layering, *, seed: int | np.random.Generator | 
     return Layering(dag, level)
 
 
-@compiled
+@cached_njit
 def _draw_levels(
     by_level: IntArray,
     position: IntArray,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.errors import ActivationError, counted, some
+from fourward.errors import ActivationError, pluralize, summarize
 from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.plan.activations import BY_CODE, CUSTOM, lookup
@@ -108,5 +108,6 @@ def _check_complete(dag: Dag, single: Mapping[Hashable, One], output_activation:
     missing = [dag.labels[v] for v in dag.neurons.tolist() if v not in named]
     if missing:
         raise ActivationError(
-            f"no activation came for {counted(len(missing), 'neuron')}: {some(missing)}. Name them, or add a 'default'."
+            f"no activation came for {pluralize(len(missing), 'neuron')}: {summarize(missing)}. "
+            "Name them, or add a 'default'."
         )

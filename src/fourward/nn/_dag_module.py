@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fourward.engine._base import Dropout, pass_key
-from fourward.errors import GraphError, InputError, OptionError, WeightError, counted
+from fourward.errors import GraphError, InputError, OptionError, WeightError, pluralize
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn._activations import Activations, One, resolve
@@ -134,7 +134,7 @@ class DagModule(nn.Module, ABC):
         if x.dim() == 0 or x.shape[-1] != self.dag.num_inputs:
             raise InputError(
                 f"x has shape {tuple(x.shape)}, but its last dimension must hold "
-                f"{counted(self.dag.num_inputs, 'feature')}, one for each input of the graph."
+                f"{pluralize(self.dag.num_inputs, 'feature')}, one for each input of the graph."
             )
         if x.device != device:
             raise InputError(f"x is on {x.device}, but the network is on {device}. Move one with .to().")
@@ -149,7 +149,7 @@ class DagModule(nn.Module, ABC):
         if weight.shape != (self.dag.num_edges,):
             raise WeightError(
                 f"the weights have shape {tuple(weight.shape)}, but the graph has "
-                f"{counted(self.dag.num_edges, 'edge')}: give one number for each, in the order of dag.edges."
+                f"{pluralize(self.dag.num_edges, 'edge')}: give one number for each, in the order of dag.edges."
             )
         if (bias is not None) != with_bias:
             raise WeightError(
@@ -161,8 +161,8 @@ class DagModule(nn.Module, ABC):
         if bias.shape != (len(self.dag.neurons),):
             raise WeightError(
                 f"the biases have shape {tuple(bias.shape)}, but the graph has "
-                f"{counted(len(self.dag.neurons), 'neuron')} apart from its inputs: give one number for each, in node "
-                "order."
+                f"{pluralize(len(self.dag.neurons), 'neuron')} apart from its inputs: give one number for each, "
+                "in node order."
             )
         return weight, bias
 

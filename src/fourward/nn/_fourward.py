@@ -177,7 +177,7 @@ class FourWard(DagModule):
 def check_own(net: FourWard) -> None:
     """Refuse what is no network, and weights that torch computes from others.
 
-    Loaded, these would be lost; saved, they would be a pass too old.
+    AnnotatedDag, these would be lost; saved, they would be a pass too old.
     """
     if not isinstance(net, FourWard):
         raise OptionError(

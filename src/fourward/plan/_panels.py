@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.graph._convert import IntArray
 from fourward.plan._plan import Plan
 
@@ -69,7 +69,7 @@ def edges_by_source(plan: Plan) -> tuple[IntArray, IntArray]:
     return edge[::-1], len(edge) - start[::-1]
 
 
-@compiled
+@cached_njit
 def _transpose(source: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
     """The edges by source from the last to the first, within that by target likewise; and where each source starts."""
     start = np.zeros(num_nodes + 1, np.int64)
@@ -86,7 +86,7 @@ def _transpose(source: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
     return edge, start
 
 
-@compiled
+@cached_njit
 def _cut(
     bounds: IntArray, panel: int, start: IntArray, other: IntArray, least: float
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fourward.graph._convert import IntArray, frozen
+from fourward.graph._convert import IntArray, readonly
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering, check_same_graph
 
@@ -81,7 +81,7 @@ def build_plan(dag: Dag, layering: Layering, code: IntArray) -> Plan:
         walk.astype(np.int32),
         position[dag.outputs],
     )
-    return Plan(dag, layering, *(array if array is None else frozen(array) for array in arrays))  # type: ignore[arg-type]
+    return Plan(dag, layering, *(array if array is None else readonly(array) for array in arrays))  # type: ignore[arg-type]
 
 
 def _rewalk(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.graph._convert import IntArray
 from fourward.plan._plan import Plan
 
@@ -58,12 +58,12 @@ def cut_tiles(plan: Plan) -> Tiles:
     return Tiles(slot, start, *fields, back_start, back_tile, panel[back_tile])
 
 
-@compiled
+@cached_njit
 def _block(position: int, inputs: int) -> int:
     return position // 32 if position < inputs else (inputs + 31) // 32 + (position - inputs) // 32
 
 
-@compiled
+@cached_njit
 def _count(edge_start: IntArray, source: IntArray, inputs: int, nodes: int) -> IntArray:
     """Where the tiles of each panel start."""
     lead, panels = (inputs + 31) // 32, (nodes - inputs + 31) // 32
@@ -80,7 +80,7 @@ def _count(edge_start: IntArray, source: IntArray, inputs: int, nodes: int) -> I
     return start
 
 
-@compiled
+@cached_njit
 def _fill(
     edge_start: IntArray, source: IntArray, inputs: int, nodes: int, start: IntArray
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fourward.errors import StudyError, counted
+from fourward.errors import StudyError, pluralize
 from fourward.study._environment import facts
 from fourward.study._protocol import EXPERIMENTS, Protocol, from_words
 from fourward.study._run import Progress, Summary, run
@@ -71,9 +71,9 @@ def summary_text(summary: Summary, out: Path) -> str:
     counts = [f"{summary.ended[status]:,} {status}" for status in (DONE, CUT_OFF, FAILED) if summary.ended[status]]
     lines = [f"{', '.join(counts) or 'nothing new'} in {duration(summary.seconds)}: {out / FILE}"]
     if summary.skipped:
-        lines.append(f"{counted(summary.skipped, 'run')} there already")
+        lines.append(f"{pluralize(summary.skipped, 'run')} there already")
     if summary.left:
-        lines.append(f"{counted(summary.left, 'run')} left: the same command goes on from there")
+        lines.append(f"{pluralize(summary.left, 'run')} left: the same command goes on from there")
     if summary.ended[FAILED]:
         lines.append("failed runs are tried again by the same command; their notes say why they failed")
     return "\n".join(lines)
@@ -86,7 +86,7 @@ def left_text(progress: Progress) -> str:
     if not progress.unknown:
         return f"about {duration(progress.left)} left"
     least = f"at least {duration(progress.left)} left, " if progress.left else ""
-    return f"{least}{counted(progress.unknown, 'cell')} not seen yet"
+    return f"{least}{pluralize(progress.unknown, 'cell')} not seen yet"
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from fourward.errors import OptionError, some
+from fourward.errors import OptionError, summarize
 from fourward.study._store import Scalar
 
 Key = dict[str, Scalar]
@@ -189,7 +189,7 @@ def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
 def _check_among(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            raise OptionError(f"{what}: {name!r} came, but there are only {some(known, len(known))}.")
+            raise OptionError(f"{what}: {name!r} came, but there are only {summarize(known, len(known))}.")
 
 
 def check_range(name: str, number: Any, kind: type, least: float, most: float) -> None:

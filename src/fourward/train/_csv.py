@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fourward.errors import DataError, require, some
+from fourward.errors import DataError, require, summarize
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Frame = Any  # a pandas.DataFrame
@@ -70,7 +70,7 @@ def check_columns(frame: Frame, names: Sequence[str], path: str | Path) -> None:
     missing = [name for name in names if name not in frame.columns]
     if missing:
         many = "columns" if len(missing) > 1 else "column"
-        raise DataError(f"{path} has no {many} {some(missing)}. Its columns are {some(frame.columns, 20)}.")
+        raise DataError(f"{path} has no {many} {summarize(missing)}. Its columns are {summarize(frame.columns, 20)}.")
 
 
 def check_named(names: Sequence[str], path: str | Path) -> None:

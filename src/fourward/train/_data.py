@@ -12,7 +12,7 @@ from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
-from fourward.errors import DataError, OptionError, require, some
+from fourward.errors import DataError, OptionError, require, summarize
 from fourward.train import _csv
 
 Task = Literal["classification", "regression"]
@@ -120,7 +120,7 @@ def read_arrays(source: str | Path, names: Sequence[str]) -> dict[str, Array]:
     with np.load(source, allow_pickle=False) as file:
         missing = [name for name in names if name not in file.files]
         if missing:
-            raise DataError(f"{source} has no array {missing[0]!r}, but {some(file.files)}. Wanted are x and y.")
+            raise DataError(f"{source} has no array {missing[0]!r}, but {summarize(file.files)}. Wanted are x and y.")
         arrays = {name: _array(source, file, name) for name in names}
     x = arrays["x"]
     if x.ndim != 2 or x.dtype.kind not in "iufb" or 0 in x.shape:
@@ -191,7 +191,9 @@ def _from_table(
 ) -> Data:
     frame = _csv.load(source)
     if target is None:
-        raise OptionError(f"which column of {source} is to be learned? Name one as the target: {some(frame.columns)}.")
+        raise OptionError(
+            f"which column of {source} is to be learned? Name one as the target: {summarize(frame.columns)}."
+        )
     _csv.check_columns(frame, [target, *drop], source)
     known = features is not None  # by a model
     if features is None:
@@ -256,7 +258,9 @@ def _numbered(raw: Array, classes: Sequence[Any] | None, where: str) -> tuple[Ar
     places = {str(c): k for k, c in enumerate(classes)}  # the same words may be text here and numbers there
     unknown = [c for c in named if str(c) not in places]
     if unknown:
-        raise DataError(f"{where}: the model knows the classes {some(classes)}, and these are none: {some(unknown)}.")
+        raise DataError(
+            f"{where}: the model knows the classes {summarize(classes)}, and these are none: {summarize(unknown)}."
+        )
     return np.array([places[str(c)] for c in named])[numbers], classes
 
 
@@ -266,7 +270,9 @@ def _matched(data: Data, features: Sequence[str], classes: Sequence[Any] | None,
     if (data.classes is None) != (classes is None):
         raise DataError(f"{where} is a {data.task}, and that isn't what the model learned.")
     if classes is not None and list(data.classes or ()) != list(classes):
-        raise DataError(f"{where} has the classes {some(data.classes or ())}, but the model knows {some(classes)}.")
+        raise DataError(
+            f"{where} has the classes {summarize(data.classes or ())}, but the model knows {summarize(classes)}."
+        )
     return replace(data, features=features)
 
 

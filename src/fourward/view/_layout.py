@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fourward._jit import compiled
+from fourward._jit import cached_njit
 from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
@@ -103,7 +103,7 @@ def _sample(num_edges: int) -> IntArray:
     return np.random.default_rng(0).choice(num_edges, count, replace=False) if count else np.arange(0)
 
 
-@compiled
+@cached_njit
 def _spread(order: IntArray, start: IntArray, height: FloatArray) -> None:
     for layer in range(len(start) - 1):
         size = start[layer + 1] - start[layer]
@@ -111,14 +111,14 @@ def _spread(order: IntArray, start: IntArray, height: FloatArray) -> None:
             height[order[start[layer] + i]] = _slot(layer, i, size)
 
 
-@compiled
+@cached_njit
 def _slot(layer: int, i: int, size: int) -> float:
     """The height of the i-th of a layer's nodes; layers are shifted, so that long edges don't run through nodes."""
     shift = 0.0 if size == 1 else (layer * 0.618034) % 1 - 0.5
     return (i + 0.5 + 0.6 * shift) / size
 
 
-@compiled
+@cached_njit
 def _sweep(
     order: IntArray,
     start: IntArray,
@@ -151,7 +151,7 @@ def _sweep(
             height[nodes[by_wish[j]]] = _slot(layer, j, len(nodes))
 
 
-@compiled
+@cached_njit
 def _cross(x0: float, y0: float, x1: float, y1: float, u0: float, v0: float, u1: float, v1: float) -> bool:
     """Whether two lines that lead from left to right cross between their ends."""
     left, right = max(x0, u0), min(x1, u1)
@@ -164,7 +164,7 @@ def _cross(x0: float, y0: float, x1: float, y1: float, u0: float, v0: float, u1:
     return first * last < -1e-12
 
 
-@compiled
+@cached_njit
 def _crossings(source: IntArray, target: IntArray, x: FloatArray, y: FloatArray) -> int:
     found = 0
     for e in range(len(source)):
@@ -175,7 +175,7 @@ def _crossings(source: IntArray, target: IntArray, x: FloatArray, y: FloatArray)
     return found
 
 
-@compiled
+@cached_njit
 def _swap(
     order: IntArray,
     start: IntArray,
@@ -204,7 +204,7 @@ def _swap(
             break
 
 
-@compiled
+@cached_njit
 def _crossings_at(
     pair: tuple[int, int],
     source: IntArray,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fourward.errors import InputError, counted
+from fourward.errors import InputError, pluralize
 from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
@@ -90,14 +90,14 @@ def choose_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = N
     else:
         nodes = nearest(dag, centre)
         why = ", which has the most edges" if around is None else ""
-        words = f"{len(nodes):,} of {counted(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{why}"
+        words = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{why}"
     inside = np.zeros(dag.num_nodes, np.bool_)
     inside[nodes] = True
     edges = np.flatnonzero(inside[dag.source] & inside[dag.target])
     if len(edges) == dag.num_edges <= MOST_EDGES:
         return Part(nodes, edges, f"Shown: {words} and {all_of(dag.num_edges, 'edge')}.")
     kept, which = _strongest(edges, weight)
-    return Part(nodes, kept, f"Shown: {words}, and {len(kept):,} of {counted(dag.num_edges, 'edge')}, {which}.")
+    return Part(nodes, kept, f"Shown: {words}, and {len(kept):,} of {pluralize(dag.num_edges, 'edge')}, {which}.")
 
 
 def _strongest(edges: IntArray, weight: FloatArray | None) -> tuple[IntArray, str]:

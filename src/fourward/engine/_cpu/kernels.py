@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from numba import carray, njit
 from numba.core import types
 
-from fourward._jit import compiled_entry
+from fourward._jit import cached_cfunc
 from fourward.engine._cpu.activations import activate, descend, drop
 from fourward.engine._cpu.simd import add_run, dot_run, number, pointer, real, shifted, take
 from fourward.plan._panels import BEGIN, END
@@ -315,4 +315,4 @@ _ENTRIES = _entries(_stamp())
 @cache
 def entry(what: str, dtype: str) -> int:
     """The address of a compiled entry: "forward", "backward", "weights" or "sort", for "float32" or "float64"."""
-    return compiled_entry(_ENTRIES[f"{what}_{dtype}"], types.void(types.CPointer(types.int64)))
+    return cached_cfunc(_ENTRIES[f"{what}_{dtype}"], types.void(types.CPointer(types.int64)))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fourward.engine._gpu.packing import LISTS, PANELS, STRETCH, Shape
-from fourward.errors import counted
+from fourward.errors import pluralize
 from fourward.plan._plan import Plan
 from fourward.plan._tiles import SIDE, blocks_of, count_tiles
 from fourward.plan.activations import ACTIVATIONS
@@ -118,7 +118,7 @@ def describe(shape: Shape) -> str:
         filled = shape.edges / (shape.tiles + shape.panels) / SIDE**2
         tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights, {filled:.0%} filled"
         if how.name == "panels":
-            return f"walks {counted(shape.panels, 'panel')} of {SIDE} neurons in one launch: {tiles}"
+            return f"walks {pluralize(shape.panels, 'panel')} of {SIDE} neurons in one launch: {tiles}"
         count = -(-shape.panels // STRETCH)
         return f"walks {count} stretches of {STRETCH} panels, products between them spread over the card: {tiles}"
     if shape.levels == 0:
