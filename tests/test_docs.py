@@ -8,12 +8,10 @@ import shlex
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -21,39 +19,20 @@ import torch
 from fourward import FourWard, generate
 from fourward._cli import app
 from fourward.engine._registry import ENGINES
+from tools.docs_outputs import DOCS, FENCE, ROOT, clean, fill, find_blocks, matches, run_blocks
 from tools.docs_pictures import FOLDER, PICTURES, TOUCH
 
-ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
-FENCE = re.compile(r"^( *)```(\w*)(?: \{([^}\n]*)\})?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 #: Python that isn't run where it stands: because it needs cards, or because it is started with torchrun.
 MARKS = {"": "here", ".no-run": "nowhere", ".torchrun": "in two processes", ".run": "here"}
-
-
-class Block(NamedTuple):
-    page: Path
-    language: str
-    mark: str
-    code: str
-    above: int  # lines of the page before it
-
-
-def blocks(page: Path, *languages: str) -> list[Block]:
-    text = page.read_text()
-    found = [
-        Block(page, m[2], m[3] or "", textwrap.dedent(m[4]), text.count("\n", 0, m.start(4)))
-        for m in FENCE.finditer(text)
-    ]
-    return [block for block in found if block.language in languages]
 
 
 def named(pages: list[Path]) -> dict:
     return {"argvalues": pages, "ids": [str(page.relative_to(ROOT)) for page in pages]}
 
 
-with_python = named([page for page in DOCS if any(block.mark == "" for block in blocks(page, "python"))])
-scripts = [block for page in PAGES for block in blocks(page, "python") if block.mark == ".torchrun"]
+with_python = named([page for page in DOCS if any(block.mark == "" for block in find_blocks(page, "python"))])
+scripts = [block for page in PAGES for block in find_blocks(page, "python") if block.mark == ".torchrun"]
 
 
 @pytest.fixture
@@ -70,11 +49,13 @@ def aside(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("aside")
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*LeafSpec:FutureWarning")  # Lightning's own
 @pytest.mark.parametrize("page", **with_python)
-def test_python_runs(page):
-    names: dict = {"__name__": "docs"}
-    for block in blocks(page, "python"):
-        if block.mark == "":
-            exec(compile("\n" * block.above + block.code, str(page), "exec"), names)
+def test_python_runs_and_prints_what_the_page_shows(page):
+    for block, printed in run_blocks(page):
+        if block.output is not None:
+            assert matches(block.output, printed), (
+                f"{page}:{block.line}: expected the output\n{block.output}\ngot\n{clean(printed)}\n"
+                "`python tools/docs_outputs.py PAGE` writes it into the page."
+            )
 
 
 @pytest.mark.parametrize("script", scripts, ids=[f"script{k}" for k in range(len(scripts))])
@@ -103,9 +84,30 @@ def test_scripts_run_in_two_processes(script, tmp_path):
 
 
 def test_marks_are_known():
-    used = {block.mark for page in PAGES for block in blocks(page, "python", "sh")}
+    used = {block.mark for page in PAGES for block in find_blocks(page, "python", "sh")}
     assert used <= MARKS.keys()
     assert ".torchrun" in used
+
+
+@pytest.mark.parametrize(
+    ("shown", "same"),
+    [("6\n", True), ("...\n", True), ("7\n", False), (None, True)],
+    ids=["equal", "ellipsis", "different", "missing"],
+)
+def test_an_output_is_compared_and_filled_in(shown, same, tmp_path):
+    page = tmp_path / "page.md"
+    fence = "" if shown is None else f"\n\n  ```text\n  {shown}  ```"
+    text = f"- a\n\n  ```python\n  a = 3\n  ```\n\n  ```python\n  print(2 * a)\n  ```{fence}\n\nEnd.\n"
+    page.write_text(text)
+    (silent, nothing), (block, printed) = run_blocks(page)
+    assert (silent.output, nothing, block.output, printed) == (None, "", shown, "6\n")
+    assert shown is None or matches(shown, printed) == same
+    assert fill(page) == (shown in (None, "7\n"))
+    assert page.read_text() == (
+        text
+        if shown == "...\n"
+        else text.replace(fence, "").replace("(2 * a)\n  ```", "(2 * a)\n  ```\n\n  ```text\n  6\n  ```")
+    )
 
 
 def commands(text: str) -> list[list[str]]:
@@ -119,7 +121,7 @@ def commands(text: str) -> list[list[str]]:
 def written_commands(page: Path) -> list[list[str]]:
     """Of a page: in its blocks, fenced or indented, and within its lines."""
     text = page.read_text()
-    fenced = "\n".join(block.code for block in blocks(page, "sh", ""))
+    fenced = "\n".join(block.code for block in find_blocks(page, "sh", ""))
     rest = FENCE.sub("", text)
     indented = "\n".join(re.findall(r"^ {4}(.*)$", rest, re.MULTILINE))
     spans = [" ".join(span.split()) for span in re.findall(r"`(fourward [^`]+)`", rest)]
@@ -156,9 +158,9 @@ def test_a_wrong_command_is_found():
 
 
 @pytest.mark.usefixtures("aside")
-@pytest.mark.parametrize("page", **named([p for p in PAGES if any(b.mark == ".run" for b in blocks(p, "sh"))]))
+@pytest.mark.parametrize("page", **named([p for p in PAGES if any(b.mark == ".run" for b in find_blocks(p, "sh"))]))
 def test_commands_run(page, capsys):
-    for block in blocks(page, "sh"):
+    for block in find_blocks(page, "sh"):
         for words in commands(block.code) if block.mark == ".run" else []:
             assert app.main(words) == 0, capsys.readouterr().err
 
@@ -179,5 +181,5 @@ def test_every_picture_is_made_by_the_tool():
 
 def test_the_circuit_that_is_listed_is_the_one_that_is_drawn():
     names: dict = {}
-    exec(blocks(ROOT / "docs" / "concepts" / "graph.md", "python")[0].code, names)
+    exec(find_blocks(ROOT / "docs" / "concepts" / "graph.md", "python")[0].code, names)
     assert names["touch"] == TOUCH

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.test_docs import ROOT, blocks
+from tools.docs_outputs import ROOT, find_blocks
 
 README = ROOT / "README.md"
 
@@ -17,7 +17,7 @@ def test_the_two_commands_come_first():
 
 def test_readme_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = blocks(README, "python")
+    (block,) = find_blocks(README, "python")
     assert len(block.code.splitlines()) <= 12
     names: dict = {}
     exec(block.code, names)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import memory
 from benchmarks.fresh import random_edges
 from fourward import Dag, FourWard
-from tests.test_docs import ROOT, blocks
+from tools.docs_outputs import ROOT, find_blocks
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -34,7 +34,7 @@ def test_bytes_for_each_edge_and_node():
 
 
 def test_the_page_and_the_benchmark_have_one_formula():
-    (block,) = (block for block in blocks(ROOT / "docs" / "scale.md", "python") if "def cpu_bytes" in block.code)
+    (block,) = (block for block in find_blocks(ROOT / "docs" / "scale.md", "python") if "def cpu_bytes" in block.code)
     names: dict = {}
     exec(block.code, names)
     for size in ((10, 1, 1), (1, 10, 1), (1, 1, 10), (10**6, 10**7, 128)):
