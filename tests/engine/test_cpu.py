@@ -280,10 +280,10 @@ def test_opcheck(dtype, activation):
         torch.ops.fourward.cpu_forward.default, operator_arguments(dag, dtype=dtype, key=torch.tensor(5))
     )
     out, kept = torch.ops.fourward.cpu_forward(*arguments)
-    _, weight, _, program, shape, key, p, everything = arguments
-    backward = (torch.ones_like(out), weight.detach(), program, shape, kept.detach(), key, p, everything)
-    for x_wanted in (True, False):
-        torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, x_wanted, True))
+    _, weight, _, program, shape, key, p, all_nodes = arguments
+    backward = (torch.ones_like(out), weight.detach(), program, shape, kept.detach(), key, p, all_nodes)
+    for needs_x_grad in (True, False):
+        torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, needs_x_grad, True))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])

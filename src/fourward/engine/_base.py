@@ -35,7 +35,7 @@ class Runner(nn.Module, ABC):
     """A plan made ready for one engine; its index tensors are buffers that no state_dict holds."""
 
     def describe(self) -> str:
-        """How it goes about this plan, where there is something to say."""
+        """The execution strategy for this plan, a line of `net.explain()`; empty by default."""
         return ""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Runner(nn.Module, ABC):
         bias: Tensor | None,
         custom: nn.ModuleList,
         dropout: Dropout | None,
-        everything: bool,
+        all_nodes: bool,
     ) -> Tensor:
         """Compute a batch.
 
@@ -56,7 +56,7 @@ class Runner(nn.Module, ABC):
             bias: (N-I,) in the order of dag.neurons, or None.
             custom: The user's own activations; code CUSTOM + k means custom[k].
             dropout: Draw of this pass, or None.
-            everything: Return (B, N) activations of all nodes, by node index, instead of (B, O) outputs.
+            all_nodes: Return (B, N) activations of all nodes, by node index, instead of (B, O) outputs.
         """
 
 
@@ -65,7 +65,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    mixes: ClassVar[bool] = False  #: takes x in half precision with weights in single, as autocast has it
+    supports_mixed_precision: ClassVar[bool] = False  #: takes x in half precision with float32 weights (autocast)
 
     @abstractmethod
     def supports(self, request: Request) -> str | None:
@@ -73,10 +73,6 @@ class Engine(ABC):
 
     def declines(self, request: Request) -> str | None:
         """Why "auto" should pass it by, though it can run the request."""
-        return None
-
-    def reserve(self, device: torch.device) -> None:
-        """Allocate what outlives every call, on a device where networks of this engine are to run."""
         return None
 
     @abstractmethod

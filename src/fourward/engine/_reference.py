@@ -37,7 +37,7 @@ class _ReferenceRunner(Runner):
         bias: Tensor | None,
         custom: nn.ModuleList,
         dropout: Dropout | None,
-        everything: bool,
+        all_nodes: bool,
     ) -> Tensor:
         dag = self.plan.dag
         code = self.plan.code[self.plan.position]
@@ -53,4 +53,4 @@ class _ReferenceRunner(Runner):
             a[v] = apply(int(code[v]), z, custom, DEFINED_FUNCTIONS)
             if dropout is not None and v not in outputs:
                 a[v] = a[v] * dropout_scale(dropout, torch.tensor([v], device=x.device), len(x), x.dtype)[0]
-        return torch.stack([a[v] for v in (range(dag.num_nodes) if everything else dag.outputs.tolist())], 1)
+        return torch.stack([a[v] for v in (range(dag.num_nodes) if all_nodes else dag.outputs.tolist())], 1)

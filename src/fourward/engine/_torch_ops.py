@@ -69,7 +69,7 @@ class _TorchRunner(Runner):
         bias: Tensor | None,
         custom: nn.ModuleList,
         dropout: Dropout | None,
-        everything: bool,
+        all_nodes: bool,
     ) -> Tensor:
         dtype, batch, inputs = x.dtype, x.shape[0], self.num_inputs
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # sums are kept in this
@@ -92,7 +92,7 @@ class _TorchRunner(Runner):
             if scale is not None:
                 new = new * scale[start - inputs : stop - inputs]
             a = torch.cat((a, new))
-        return a.index_select(0, self.position if everything else self.outputs).t()
+        return a.index_select(0, self.position if all_nodes else self.outputs).t()
 
     def _scale(self, dropout: Dropout, batch: int, dtype: torch.dtype) -> Tensor:
         """(N-I, B) what dropout multiplies each neuron with; outputs are never dropped."""

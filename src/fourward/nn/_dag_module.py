@@ -76,17 +76,17 @@ class DagModule(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs' activations: (..., num_inputs) -> (..., num_outputs)."""
-        return self._run(x, everything=False)
+        return self._run(x, all_nodes=False)
 
     def activations(self, x: Tensor) -> Tensor:
         """The activations of all nodes, by node index: (..., num_inputs) -> (..., num_nodes)."""
-        return self._run(x, everything=True)
+        return self._run(x, all_nodes=True)
 
     @abstractmethod
-    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
-        """(B, I) -> (B, O), or (B, N) for everything."""
+    def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
+        """(B, I) -> (B, O), or (B, N) with `all_nodes`."""
 
-    def _mixes(self) -> bool:
+    def _supports_mixed_precision(self) -> bool:
         """Whether activations may be kept in another type than the weights."""
         return False
 
@@ -94,7 +94,7 @@ class DagModule(nn.Module, ABC):
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:
         """Dtype and device of the parameters."""
 
-    def _run(self, x: Tensor, everything: bool) -> Tensor:
+    def _run(self, x: Tensor, all_nodes: bool) -> Tensor:
         dtype, device = self._weights_like()
         # Autocast leaves float64 alone.
         autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
@@ -105,10 +105,12 @@ class DagModule(nn.Module, ABC):
         if autocast:  # sums in the weights' type, the result in autocast's
             half = torch.get_autocast_dtype(x.device.type)
             with torch.autocast(x.device.type, enabled=False):
-                result = self._compute(flat.to(half if self._mixes() else dtype), self._draw(), everything)
+                result = self._compute(
+                    flat.to(half if self._supports_mixed_precision() else dtype), self._draw(), all_nodes
+                )
             result = result.to(half)
         else:
-            result = self._compute(flat, self._draw(), everything)
+            result = self._compute(flat, self._draw(), all_nodes)
         return result if x.dim() == 2 else result.reshape(*x.shape[:-1], result.shape[-1])
 
     def _draw(self) -> Dropout | None:

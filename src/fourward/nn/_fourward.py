@@ -82,9 +82,7 @@ class FourWard(DagModule):
     def _choose(self) -> _registry.Choice:
         custom = len(self.custom_activations) > 0
         like = next(self.parameters())  # not `weight`: pruned, that is left where it was until the next pass
-        choice = _registry.choose(self.requested_engine, Request(self.plan, like.dtype, like.device, custom))
-        choice.engine.reserve(like.device)
-        return choice
+        return _registry.choose(self.requested_engine, Request(self.plan, like.dtype, like.device, custom))
 
     def _prepare(self) -> Runner:
         return self.choice.engine.prepare(self.plan).to(next(self.parameters()).device)
@@ -103,18 +101,18 @@ class FourWard(DagModule):
         self.runner = self._prepare()
         return self
 
-    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+    def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
         weight, bias = self._learnt("weight"), self._learnt("bias")
         assert weight is not None
         if weight.shape != self._sizes[0] or (bias is not None and bias.shape != self._sizes[1]):
             self._check_edge_weights(weight, bias, bias is not None)  # says what is wrong
         runner, custom = self._modules["runner"], self._modules["custom_activations"]
         assert runner is not None
-        result: Tensor = runner.forward(x, weight, bias, custom, dropout, everything)
+        result: Tensor = runner.forward(x, weight, bias, custom, dropout, all_nodes)
         return result
 
-    def _mixes(self) -> bool:
-        return self.choice.engine.mixes
+    def _supports_mixed_precision(self) -> bool:
+        return self.choice.engine.supports_mixed_precision
 
     def _weights_like(self) -> tuple[torch.dtype, torch.device]:
         weight = self._learnt("weight")

@@ -68,7 +68,7 @@ class DeepStruct(PaperMethod):
         )
         return weights, biases
 
-    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+    def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
         a = [x.t()]
         scale = self._scale(dropout, len(x))
         weights = iter(parameters_of(self.weights))
@@ -83,4 +83,4 @@ class DeepStruct(PaperMethod):
                 z = x.new_zeros(len(level.nodes), len(x))
             new = self.level_activations.forward(i, z.expand(-1, len(x)), self.custom_activations)
             a.append(new if scale is None else new * scale.index_select(0, members))
-        return torch.cat(a).index_select(0, self.position if everything else self.last).t()
+        return torch.cat(a).index_select(0, self.position if all_nodes else self.last).t()

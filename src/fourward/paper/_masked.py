@@ -53,7 +53,7 @@ class Masked4Ward(PaperMethod):
         )
         return weights, biases
 
-    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+    def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
         a = x.new_empty(self.dag.num_nodes + 1, len(x))
         a.index_copy_(0, self.inputs, x.t())
         a[-1] = 1
@@ -69,4 +69,4 @@ class Masked4Ward(PaperMethod):
             z = (mask * weight) @ a.index_select(0, predecessors)
             new = self.level_activations.forward(level, z, self.custom_activations)
             a.index_copy_(0, members, new if scale is None else new * scale.index_select(0, members))
-        return a[:-1].t() if everything else a.index_select(0, self.outputs).t()
+        return a[:-1].t() if all_nodes else a.index_select(0, self.outputs).t()

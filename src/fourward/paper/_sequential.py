@@ -40,7 +40,7 @@ class SequentialBaseline(PaperMethod):
         biases = (Place(p, np.array([len(p) - 1]), neuron[[v]]) for p, v, _, _ in own if self.has_bias)
         return weights, biases
 
-    def _compute(self, x: Tensor, dropout: Dropout | None, everything: bool) -> Tensor:
+    def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
         a = x.new_empty(self.dag.num_nodes + 1, len(x))
         a.index_copy_(0, self.inputs, x.t())
         a[-1] = 1
@@ -63,4 +63,4 @@ class SequentialBaseline(PaperMethod):
                 rows[v].copy_(new)
             else:
                 a[v] = new
-        return a[:-1].t() if everything else a.index_select(0, self.outputs).t()
+        return a[:-1].t() if all_nodes else a.index_select(0, self.outputs).t()

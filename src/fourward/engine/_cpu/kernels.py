@@ -97,7 +97,7 @@ def _dot(row, rows, index, result, first, last, groups):
 
 
 @njit(nogil=True, error_model="numpy")
-def _forward_walk(p, inputs, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes):
+def _forward_walk(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, threshold, scale, zero, lanes):
     """The whole network for one slice."""
     width = groups * lanes
     source = pointer(p.source.ctypes.data, types.int32(0))
@@ -108,7 +108,7 @@ def _forward_walk(p, inputs, groups, a, z, weight, bias, biased, sample, key, th
             q, first, last, flag = inputs + r, p.start[inputs + r], p.start[inputs + r + 1], BEGIN | END
         row = shifted(a, q * width)
         if flag & BEGIN:
-            start = bias[p.bias_at[q]] if biased else zero
+            start = bias[p.bias_at[q]] if has_bias else zero
             for j in range(width):
                 row[j] = start
         _add(row, weight, source, a, first, last, groups)
@@ -145,8 +145,8 @@ def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, thresho
 
 # Entries. Each is called by all threads of a team with one block of int64 arguments, and takes jobs until none is left.
 # A block starts with the next job and the number of jobs. Then come, as numbers or addresses:
-#   forward   slices, program, everything, inputs, x, out, a, z, weight, bias (or 0), key, threshold, p's bits
-#   backward  slices, program, everything, inputs, x_grad (or 0), out_grad, a, z, d, by_source, key, threshold, p's bits
+#   forward   slices, program, all_nodes, inputs, x, out, a, z, weight, bias (or 0), key, threshold, p's bits
+#   backward  slices, program, all_nodes, inputs, x_grad (or 0), out_grad, a, z, d, by_source, key, threshold, p's bits
 #   weights   slices, program, number of slices, parts, a, d, weight_grad, bias_grad (or 0)
 #   sort      program, parts, weight, by_source
 
@@ -154,13 +154,13 @@ def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, thresho
 @njit(nogil=True, error_model="numpy")
 def _forward(block, zero, lanes, stamp):
     """A job is a slice (first sample, how many, lane groups, first sample counting padding), from x (B, I) to out."""
-    slices, program, everything, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
+    slices, program, all_nodes, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
     x, out, a0, z0 = pointer(block[6], zero), pointer(block[7], zero), pointer(block[8], zero), pointer(block[9], zero)
     weight, bias, key, threshold = pointer(block[10], zero), pointer(block[11], zero), block[12], block[13]
-    biased, scale = block[11] != 0, number(zero, 1.0 / (1.0 - real(block[14])))
+    has_bias, scale = block[11] != 0, number(zero, 1.0 / (1.0 - real(block[14])))
     p = _unpack(program)
     n, rows = len(p.code), p.z_row.max() + 1
-    wanted = p.position if everything else p.outputs
+    wanted = p.position if all_nodes else p.outputs
     job = take(block)
     while job < block[1]:
         sample, count, groups, place = slices[4 * job], slices[4 * job + 1], slices[4 * job + 2], slices[4 * job + 3]
@@ -171,7 +171,7 @@ def _forward(block, zero, lanes, stamp):
                 a[q * width + j] = x[(sample + j) * inputs + q]
             for j in range(count, width):  # padding repeats a sample: it overflows only where that one does
                 a[q * width + j] = a[q * width + count - 1]
-        _forward_walk(p, inputs, groups, a, z, weight, bias, biased, sample, key, threshold, scale, zero, lanes)
+        _forward_walk(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, threshold, scale, zero, lanes)
         for j in range(count):
             for o in range(len(wanted)):
                 out[(sample + j) * len(wanted) + o] = a[wanted[o] * width + j]
@@ -181,7 +181,7 @@ def _forward(block, zero, lanes, stamp):
 @njit(nogil=True, error_model="numpy")
 def _backward(block, zero, lanes, stamp):
     """A job is a slice: from out_grad (B, O) to d, the gradients of all sums, and x_grad (B, I) if asked for."""
-    slices, program, everything, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
+    slices, program, all_nodes, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
     x_grad, out_grad = pointer(block[6], zero), pointer(block[7], zero)
     a0, z0, d0, weight = (
         pointer(block[8], zero),
@@ -193,7 +193,7 @@ def _backward(block, zero, lanes, stamp):
     scale, undo = number(zero, 1.0 / keep), number(zero, keep)
     p = _unpack(program)
     n, rows = len(p.code), p.z_row.max() + 1
-    wanted = p.position if everything else p.outputs
+    wanted = p.position if all_nodes else p.outputs
     runs, nodes = len(p.back_node), n if block[6] != 0 else n - inputs
     while block[6] == 0 and runs > 0 and p.bias_at[p.back_node[runs - 1]] < 0:
         runs -= 1  # the inputs come last, and their gradients aren't wanted

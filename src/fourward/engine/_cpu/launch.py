@@ -131,73 +131,73 @@ def _drawn(key: Tensor | None, p: float) -> tuple[int, int, int]:
     return int(key), round(p * 2**32), int(np.float64(p).view(np.int64))
 
 
-def kept_size(shape: Shape, room: int) -> int:
-    """Numbers kept for the backward pass: a, z, and by how many workers' shares the batch was cut."""
+def saved_size(shape: Shape, room: int) -> int:
+    """Numbers saved for the backward pass: a, z, and by how many workers' shares the batch was cut."""
     return (shape.nodes + shape.rows) * room + 1
 
 
-def kept_like(x: Tensor, shape: Shape) -> Tensor:
+def empty_saved(x: Tensor, shape: Shape) -> Tensor:
     """What a forward pass keeps, as torch sees it while tracing."""
-    return x.new_empty(kept_size(shape, padded(x.shape[0], lanes_of(x.dtype))))
+    return x.new_empty(saved_size(shape, padded(x.shape[0], lanes_of(x.dtype))))
 
 
-def _workers_cell(kept: Tensor) -> Any:
-    """The last number of what is kept; torch may have another number of threads by the time of the backward pass."""
-    kind = ctypes.c_float if kept.dtype == torch.float32 else ctypes.c_double
-    return kind.from_address(kept.data_ptr() + (kept.numel() - 1) * kept.itemsize)
+def _workers_cell(saved: Tensor) -> Any:
+    """The last number of what is saved; torch may have another number of threads by the time of the backward pass."""
+    kind = ctypes.c_float if saved.dtype == torch.float32 else ctypes.c_double
+    return kind.from_address(saved.data_ptr() + (saved.numel() - 1) * saved.itemsize)
 
 
-def _a_and_z(kept: Tensor, shape: Shape, room: int) -> tuple[int, int]:
-    """The addresses of a and z in what is kept for the backward pass."""
-    a = kept.data_ptr()
-    return a, a + shape.nodes * room * kept.itemsize
+def _a_and_z(saved: Tensor, shape: Shape, room: int) -> tuple[int, int]:
+    """The addresses of a and z in what is saved for the backward pass."""
+    a = saved.data_ptr()
+    return a, a + shape.nodes * room * saved.itemsize
 
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
-    everything: bool, again: bool = True,
+    all_nodes: bool, needs_backward: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, a slice after another.
 
-    Where no backward pass will come, `again` is False.
+    Where no backward pass will come, pass needs_backward=False.
     """
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
     batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
     (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
-    out = x.new_empty(batch, shape.nodes if everything else shape.outputs)
-    kept = x.new_empty(kept_size(shape, room))
-    if again:
-        _workers_cell(kept).value = workers
+    out = x.new_empty(batch, shape.nodes if all_nodes else shape.outputs)
+    saved = x.new_empty(saved_size(shape, room))
+    if needs_backward:
+        _workers_cell(saved).value = workers
     arguments = (
-        *(table, program.data_ptr(), everything, shape.inputs, x.data_ptr(), out.data_ptr()),
-        *(*_a_and_z(kept, shape, room), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
+        *(table, program.data_ptr(), all_nodes, shape.inputs, x.data_ptr(), out.data_ptr()),
+        *(*_a_and_z(saved, shape, room), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
     )
     threads.run(kernels.entry("forward", _NAMES[x.dtype]), arguments, jobs, workers)
-    return out, kept
+    return out, saved
 
 
 def backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
-    everything: bool, x_wanted: bool, biased: bool,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
+    all_nodes: bool, needs_x_grad: bool, has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
     out_grad, weight = plain(out_grad), plain(weight)
     batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_of(out_grad.dtype)
     workers, room = _workers(shape, batch), padded(batch, lanes)
-    _, table, jobs = slices(batch, lanes, int(_workers_cell(kept).value))  # as the forward pass cut it
+    _, table, jobs = slices(batch, lanes, int(_workers_cell(saved).value))  # as the forward pass cut it
     parts = 1 if workers == 1 else PARTS * workers
-    x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
+    x_grad = out_grad.new_empty(batch if needs_x_grad else 0, shape.inputs)
     weight_grad = torch.empty_like(weight)
-    bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if biased else 0)
+    bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if has_bias else 0)
     d, by_source = out_grad.new_empty(shape.nodes * room), torch.empty_like(weight)
-    code, (a, z) = program.data_ptr(), _a_and_z(kept, shape, room)
+    code, (a, z) = program.data_ptr(), _a_and_z(saved, shape, room)
     threads.run(kernels.entry("sort", dtype), (code, parts, weight.data_ptr(), by_source.data_ptr()), parts, workers)
     arguments = (
-        *(table, code, everything, shape.inputs, x_grad.data_ptr() if x_wanted else 0, out_grad.data_ptr()),
+        *(table, code, all_nodes, shape.inputs, x_grad.data_ptr() if needs_x_grad else 0, out_grad.data_ptr()),
         *(a, z, d.data_ptr(), by_source.data_ptr(), *_drawn(key, p)),
     )
     threads.run(kernels.entry("backward", dtype), arguments, jobs, workers)
-    found = a, d.data_ptr(), weight_grad.data_ptr(), bias_grad.data_ptr() if biased else 0
+    found = a, d.data_ptr(), weight_grad.data_ptr(), bias_grad.data_ptr() if has_bias else 0
     threads.run(kernels.entry("weights", dtype), (table, code, jobs, parts, *found), parts, workers)
     return x_grad, weight_grad, bias_grad
 

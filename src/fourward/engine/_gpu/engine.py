@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from importlib import metadata
 
 import torch
+from torch import Tensor
 
 from fourward.engine._autograd import BRIDGES, BridgedRunner
 from fourward.engine._base import Engine, Request, Runner
-from fourward.engine._gpu.heuristics import kind_of
+from fourward.engine._gpu.heuristics import describe, kind_of
 from fourward.engine._gpu.launcher import interpreting, reserve
 from fourward.engine._gpu.packing import pack
 from fourward.plan._plan import Plan
@@ -31,7 +33,7 @@ class Gpu(Engine):
 
     name = "gpu"
     summary = "kernels that walk the network for a slice of the batch, on a CUDA card"
-    mixes = True
+    supports_mixed_precision = True
 
     def supports(self, request: Request) -> str | None:
         """Built-in activations on a CUDA card that Triton knows."""
@@ -58,11 +60,19 @@ class Gpu(Engine):
         """Triton's interpreter is for tests."""
         return "Triton's interpreter is slow, and runs it only where asked to" if request.device.type == "cpu" else None
 
-    def reserve(self, device: torch.device) -> None:
-        """Counters: made now, since a CUDA graph that is captured later must find them."""
-        if device.type == "cuda":
-            reserve(device)
-
     def prepare(self, plan: Plan) -> Runner:
         """Tiles or lists of edges, packed."""
-        return BridgedRunner(plan, *pack(plan, kind_of(plan)), BRIDGES["gpu"])
+        return _GpuRunner(plan, *pack(plan, kind_of(plan)), BRIDGES["gpu"])
+
+
+class _GpuRunner(BridgedRunner):
+    def describe(self) -> str:
+        """How a batch of 128 is computed, and why so."""
+        return describe(self.shape)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _GpuRunner:
+        super()._apply(fn, recurse)
+        device = self.program.device
+        if device.type == "cuda":
+            reserve(device)  # counters that a CUDA graph captured later must find
+        return self

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from fourward.engine._base import plain
 from fourward.engine._gpu import csr_launch, heuristics, tiled_launch
-from fourward.engine._gpu.heuristics import describe
 from fourward.engine._gpu.launch_key import Case, wide_of
 from fourward.engine._gpu.launcher import interpreting, rehearse
 from fourward.engine._gpu.packing import LAYOUT, PANELS, Shape
 from fourward.errors import EngineError
 
-__all__ = ["Shape", "backward", "check_layout", "describe", "forward", "kept_like"]
+__all__ = ["Shape", "backward", "check_layout", "empty_saved", "forward"]
 
 
 def check_layout(program: Tensor, shape: list[int]) -> None:
@@ -29,31 +28,31 @@ def check_layout(program: Tensor, shape: list[int]) -> None:
         )
 
 
-def kept_size(shape: Shape, batch: int, dtype: torch.dtype, again: bool = True) -> int:
+def saved_size(shape: Shape, batch: int, dtype: torch.dtype, needs_backward: bool = True) -> int:
     """Numbers that a forward pass keeps: activations, z if it is needed again, and weights in tiles."""
     width = heuristics.WIDTH[shape.kind]
-    tiles = shape.near + (shape.tiles if again or shape.panels > shape.span else 0)
-    packed = (tiles + shape.panels * shape.span * again) * 1024 if shape.kind == PANELS else 0
+    tiles = shape.near + (shape.tiles if needs_backward or shape.panels > shape.span else 0)
+    packed = (tiles + shape.panels * shape.span * needs_backward) * 1024 if shape.kind == PANELS else 0
     activations = -(-batch // width) * width * shape.rows
-    return activations * (1 + shape.z * again) + packed * (wide_of(dtype).itemsize // dtype.itemsize)
+    return activations * (1 + shape.z * needs_backward) + packed * (wide_of(dtype).itemsize // dtype.itemsize)
 
 
-def kept_like(x: Tensor, shape: Shape) -> Tensor:
+def empty_saved(x: Tensor, shape: Shape) -> Tensor:
     """What a forward pass keeps, as torch sees it while tracing."""
-    return x.new_empty(kept_size(shape, x.shape[0], x.dtype))
+    return x.new_empty(saved_size(shape, x.shape[0], x.dtype))
 
 
 @lru_cache(maxsize=1024)
 def _forward_of(*facts: Any) -> tuple[int, int, tiled_launch.Forward | csr_launch.Forward]:
-    """Columns of the result, numbers that are kept, and the launches."""
+    """Columns of the result, numbers that are saved, and the launches."""
     case = Case(*facts)
     if case.device.type != "cuda" and not interpreting():
         raise EngineError(
             f"this network was made for a CUDA card, and now it is on {case.device}. net.to({str(case.device)!r}) "
             "chooses an engine anew; an exported network has to be exported again, from there."
         )
-    kept = kept_size(case.shape, case.batch, case.dtype, case.more)
-    return case.columns, kept, tiled_launch.Forward(case) if case.shape.kind == PANELS else csr_launch.Forward(case)
+    saved = saved_size(case.shape, case.batch, case.dtype, case.more)
+    return case.columns, saved, tiled_launch.Forward(case) if case.shape.kind == PANELS else csr_launch.Forward(case)
 
 
 @lru_cache(maxsize=1024)
@@ -83,11 +82,11 @@ def _ready(*calls: _Call) -> None:
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
-    everything: bool, again: bool = True,
+    all_nodes: bool, needs_backward: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs (B, O) or all activations (B, N), and what the backward pass needs.
 
-    Where no backward pass will come, `again` is False.
+    Where no backward pass will come, pass needs_backward=False.
     """
     device, batch = x.device, x.shape[0]
     if bias is not None and (bias.dtype != weight.dtype or bias.device != weight.device):
@@ -99,36 +98,44 @@ def forward(
         raise EngineError(f"x is on {device}, the weights on {weight.device}, and the plan on {program.device}.")
     learnt = x, weight, bias
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
-    columns, kept_numbers, launches = _forward_of(
-        shape, batch, x.dtype, weight.dtype, device, bias is not None, None if key is None else p, everything, again
+    columns, saved_numbers, launches = _forward_of(
+        shape,
+        batch,
+        x.dtype,
+        weight.dtype,
+        device,
+        bias is not None,
+        None if key is None else p,
+        all_nodes,
+        needs_backward,
     )
-    out, kept = x.new_empty(batch, columns), x.new_empty(kept_numbers)
+    out, saved = x.new_empty(batch, columns), x.new_empty(saved_numbers)
     if batch and columns:
         biases, drawn = weight if bias is None else bias, program if key is None else key
-        given = (x, weight, biases, drawn, out, kept), program
+        given = (x, weight, biases, drawn, out, saved), program
         if not launches.rehearsed:
             wanted = [tensor is not None and tensor.requires_grad for tensor in learnt]
-            facts = out, weight, program, shape, kept, key, p, everything, wanted[0], bias is not None
-            _ready((launches, given), *(_backward_call(*facts)[1:] if again and any(wanted) else ()))
+            facts = out, weight, program, shape, saved, key, p, all_nodes, wanted[0], bias is not None
+            _ready((launches, given), *(_backward_call(*facts)[1:] if needs_backward and any(wanted) else ()))
         launches(*given)
-    return out, kept
+    return out, saved
 
 
 def _backward_call(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, kept: Tensor, key: Tensor | None, p: float,
-    everything: bool, x_wanted: bool, biased: bool,
+    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
+    all_nodes: bool, needs_x_grad: bool, has_bias: bool,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], _Call]:  # fmt: skip
     """Room for the gradients, and the call that computes them."""
     batch = out_grad.shape[0]
-    x_grad = out_grad.new_empty(batch if x_wanted else 0, shape.inputs)
+    x_grad = out_grad.new_empty(batch if needs_x_grad else 0, shape.inputs)
     weight_grad = torch.empty_like(weight)
-    bias_grad = weight.new_empty(shape.nodes - shape.inputs if biased else 0)
+    bias_grad = weight.new_empty(shape.nodes - shape.inputs if has_bias else 0)
     launches = _backward_of(
-        *(shape, batch, kept.dtype, weight.dtype, out_grad.device, biased, None if key is None else p, everything),
-        x_wanted,
+        *(shape, batch, saved.dtype, weight.dtype, out_grad.device, has_bias, None if key is None else p, all_nodes),
+        needs_x_grad,
     )
-    drawn, biases = program if key is None else key, bias_grad if biased else weight_grad
-    given = (out_grad, drawn, x_grad, kept, weight_grad, biases), program, weight
+    drawn, biases = program if key is None else key, bias_grad if has_bias else weight_grad
+    given = (out_grad, drawn, x_grad, saved, weight_grad, biases), program, weight
     return (x_grad, weight_grad, bias_grad), (launches, given)
 
 
