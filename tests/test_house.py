@@ -15,6 +15,7 @@ PACKAGE = Path(fourward.__file__).parent
 ROOMS = [
     "_version",
     "errors",
+    "_arrays",
     "_files",
     "_jit",
     "_memory",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.graph._convert import IntArray
+from fourward._arrays import IntArray
 from fourward.plan._plan import Plan
 
 

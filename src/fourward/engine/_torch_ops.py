@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fourward._arrays import IntArray
 from fourward.engine._base import Dropout, Engine, Request, Runner, dropout_scale
 from fourward.engine._torch_activations import LevelActivations
-from fourward.graph._convert import IntArray
 from fourward.plan._plan import Plan
 
 

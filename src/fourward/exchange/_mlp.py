@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from fourward._arrays import IntArray
 from fourward.errors import ActivationError, GraphError
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.nn._activations import One
 from fourward.nn._fourward import FourWard

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fourward._arrays import IntArray
 from fourward._files import replacing
 from fourward.errors import EngineError, OptionError, require
 from fourward.exchange._formulas import Language
 from fourward.exchange._networkx import names_of
 from fourward.graph._annotated import FloatArray
-from fourward.graph._convert import IntArray
 from fourward.nn._fourward import FourWard
 from fourward.plan.activations import ACTIVATIONS
 

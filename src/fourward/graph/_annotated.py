@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 import networkx as nx
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _convert
-from fourward.graph._convert import EdgeList, IntArray
+from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Chosen, Dag
 from fourward.graph.orient import Seed, feedback_edges, generator
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 
-from fourward.graph._convert import IntArray
+from fourward._arrays import IntArray
 
 
 def components(source: IntArray, target: IntArray, num_nodes: int, *, strong: bool = False) -> IntArray:

@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import networkx as nx
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward.errors import GraphError, summarize
 
 if TYPE_CHECKING:
     import rustworkx as rx
 
-IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
 Labels = Sequence[Hashable]
 Nodes = int | Iterable[Hashable] | None
 
 #: Node attributes that carry the order of inputs and outputs through networkx and graph files.
 INPUT, OUTPUT = "fourward_input", "fourward_output"
-
-
-def readonly(array: IntArray) -> IntArray:
-    """The array itself, from now on read-only."""
-    array.setflags(write=False)
-    return array
 
 
 class EdgeList(NamedTuple):

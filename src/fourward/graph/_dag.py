@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
+from fourward._arrays import IntArray, readonly
 from fourward.errors import CycleError, GraphError, pluralize, summarize
 from fourward.graph import _convert
-from fourward.graph._convert import EdgeList, IntArray, Labels, Nodes, readonly
+from fourward.graph._convert import EdgeList, Labels, Nodes
 from fourward.graph._toposort import find_cycle, peel_sinks, sort_edges
 
 if TYPE_CHECKING:

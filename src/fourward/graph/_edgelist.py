@@ -11,10 +11,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward.errors import FileError, GraphError, OptionError, require
 from fourward.graph import _convert, _io, _metadata
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
-from fourward.graph._convert import EdgeList, IntArray, Labels
+from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
 #: Names by which the columns of sources and of targets are known.

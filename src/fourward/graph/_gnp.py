@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fourward.graph._convert import IntArray
+from fourward._arrays import IntArray
 
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64, 128 bits
 

@@ -10,10 +10,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward.errors import FileError, FourwardError
 from fourward.graph import _convert, _io, _metadata
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
-from fourward.graph._convert import EdgeList, IntArray, Labels
+from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
 _ENTRY_BYTES = 100  # peak memory for each entry on the way to a Dag

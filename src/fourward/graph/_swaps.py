@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
-from fourward.graph._convert import IntArray
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 

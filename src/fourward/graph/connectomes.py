@@ -12,8 +12,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from fourward._arrays import IntArray, readonly
 from fourward.errors import GraphError
-from fourward.graph._convert import IntArray, readonly
 from fourward.graph._dag import Chosen, Dag
 from fourward.graph.orient import Acyclic, remove_feedback
 

@@ -8,9 +8,10 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward.errors import OptionError
 from fourward.graph._components import components
-from fourward.graph._convert import EdgeList, IntArray
+from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
 from fourward.graph._gnp import gnp_pairs
 from fourward.graph._swaps import random_ranks, swap_targets

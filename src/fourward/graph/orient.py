@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 from fourward.errors import GraphError, OptionError, summarize
 from fourward.graph import _convert
 from fourward.graph._components import components
-from fourward.graph._convert import EdgeList, IntArray, Nodes
+from fourward.graph._convert import EdgeList, Nodes
 from fourward.graph._dag import Chosen, Dag
 from fourward.graph._toposort import BoolArray, sort_edges
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fourward._arrays import IntArray, readonly
 from fourward._jit import cached_njit
 from fourward.errors import LayeringError, pluralize
-from fourward.graph._convert import IntArray, readonly
 from fourward.graph._dag import Dag
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering, check_same_graph
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 from fourward.errors import LayeringError
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.graph.orient import generator
 from fourward.layering._layering import Layering, check_same_graph

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fourward._arrays import IntArray
 from fourward.errors import ActivationError, pluralize, summarize
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.plan.activations import BY_CODE, CUSTOM, lookup
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fourward._arrays import IntArray
 from fourward.engine._base import Dropout, dropout_scale, index_tensor
 from fourward.engine._torch_activations import LevelActivations
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering import Layering
 from fourward.nn._activations import Activations, One

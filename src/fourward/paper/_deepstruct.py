@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fourward._arrays import IntArray
 from fourward.engine._base import Dropout, index_tensor
-from fourward.graph._convert import IntArray
 from fourward.paper._base import PaperMethod, Place, TensorList, parameters_of
 
 

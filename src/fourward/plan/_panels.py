@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
-from fourward.graph._convert import IntArray
 from fourward.plan._plan import Plan
 
 PANEL = 64  #: positions in a panel

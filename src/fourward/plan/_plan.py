@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fourward.graph._convert import IntArray, readonly
+from fourward._arrays import IntArray, readonly
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering, check_same_graph
 

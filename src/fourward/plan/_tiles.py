@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
-from fourward.graph._convert import IntArray
 from fourward.plan._plan import Plan
 
 SIDE = 32  #: slots in a block: as many as bits in a word, and as threads in a warp

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fourward.graph._convert import IntArray
+from fourward._arrays import IntArray
 from fourward.layering._layering import Layering
 from fourward.view._histograms import whole_numbers
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward.errors import OptionError, require
-from fourward.graph._convert import IntArray, Labels
+from fourward.graph._convert import Labels
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 from fourward.nn._fourward import FourWard

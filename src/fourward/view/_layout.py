@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fourward._arrays import IntArray
 from fourward._jit import cached_njit
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 

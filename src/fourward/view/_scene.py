@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fourward._arrays import IntArray
 from fourward.errors import InputError, pluralize
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn._fourward import FourWard

@@ -8,8 +8,8 @@ from unicodedata import category
 import numpy as np
 import torch
 
+from fourward._arrays import IntArray
 from fourward.errors import OptionError, WeightError
-from fourward.graph._convert import IntArray
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.layering._layering import check_same_graph

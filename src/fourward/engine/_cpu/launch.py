@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fourward._arrays import IntArray
 from fourward.engine._base import plain
 from fourward.engine._cpu import kernels, simd, threads
 from fourward.errors import EngineError
-from fourward.graph._convert import IntArray
 from fourward.plan._panels import backward_runs, forward_runs
 from fourward.plan._plan import Plan
 from fourward.plan.activations import BY_CODE

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fourward._arrays import IntArray
 from fourward.engine._cpu.launch import uses_z
-from fourward.graph._convert import IntArray
 from fourward.plan._panels import edges_by_source
 from fourward.plan._plan import Plan
 from fourward.plan._tiles import SIDE, blocks_of, cut_tiles
