@@ -29,7 +29,7 @@ from torch import Tensor
 from fourward._files import replacing
 from fourward._version import __version__
 from fourward.errors import ActivationError, EngineError, FileError, FourwardError, GraphError
-from fourward.graph._convert import EdgeList, Labels, is_integer
+from fourward.graph._convert import Labels, is_integer
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 from fourward.nn._activations import name_of
@@ -93,7 +93,7 @@ def unpack(path: str | Path, tensors: Mapping[str, Tensor], said: Said, **option
         part = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
         about = said["network"]
         arrays = {k: part[k].numpy() for k in ("edges", "inputs", "outputs", "level", "activation")}
-        dag, labels = _dag(part, arrays, about["nodes"])
+        dag = _dag(part, arrays, about["nodes"])
         names = [about["activations"][k] for k in arrays["activation"]]
         weight, bias = part["weight"], part.get("bias")
         if weight.dtype not in _FLOATS:
@@ -109,10 +109,7 @@ def unpack(path: str | Path, tensors: Mapping[str, Tensor], said: Said, **option
             **options,
         )
         net.seed = int(about["seed"])
-        if not np.array_equal(dag.edges, arrays["edges"]):
-            place = dag.find_edges([(labels[u], labels[v]) for u, v in arrays["edges"].tolist()])
-            weight = torch.empty_like(weight).index_copy_(0, torch.from_numpy(place), weight)
-        net.load_edge_weights(weight, bias)
+        net.load_edge_weights(dag.align(weight, arrays["edges"], by="index"), bias)
         return net
 
 
@@ -174,19 +171,15 @@ def damage_of(path: str | Path) -> Iterator[None]:
         raise FileError(f"{path} is damaged, or no file of fourward's: {type(error).__name__}: {error}.") from None
 
 
-def _dag(part: Tensors, arrays: dict[str, Any], nodes: int) -> tuple[Dag, Labels]:
+def _dag(part: Tensors, arrays: dict[str, Any], nodes: int) -> Dag:
     if len(arrays["level"]) != nodes:
         raise GraphError(f"{len(arrays['level']):,} levels came for {nodes:,} nodes.")
     labels: Labels = range(nodes)
     if "labels" in part:
         labels = tuple(_decode(label) for label in json.loads(bytes(part["labels"].numpy())))
-    ends, edges = (arrays["inputs"], arrays["outputs"]), arrays["edges"]
-    if edges.ndim != 2 or edges.shape[1] != 2 or len(labels) != nodes:
-        raise GraphError(f"edges of shape {edges.shape} and {len(labels):,} labels came for {nodes:,} nodes.")
-    if any(len(a) and (a.min() < 0 or a.max() >= nodes) for a in (*ends, edges)):
-        raise GraphError(f"an edge, an input or an output is none of the {nodes:,} nodes.")
-    inputs, outputs = ([labels[v] for v in end.tolist()] for end in ends)
-    return Dag._build(EdgeList(edges[:, 0], edges[:, 1], labels, directed=True), inputs, outputs), labels
+    if len(labels) != nodes:
+        raise GraphError(f"expected {nodes:,} labels, got {len(labels):,}.")
+    return Dag.from_arrays(arrays["edges"], labels=labels, inputs=arrays["inputs"], outputs=arrays["outputs"])
 
 
 def _by_label(dag: Dag, names: list[str]) -> dict[Any, str]:

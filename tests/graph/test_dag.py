@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourward import Dag, generate
-from fourward.errors import CycleError, FourwardError, GraphError
+from fourward.errors import CycleError, FourwardError, GraphError, OptionError, WeightError
 
 PAIRS = [("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")]
 
@@ -134,6 +134,34 @@ def test_find_edges():
         dag.find_edges([("d", "a")])
 
 
+def test_find_edges_by_index():
+    dag = Dag.from_edges(PAIRS)
+    assert dag.find_edges(dag.edges[[2, 0]], by="index").tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_values_are_aligned_with_the_edges(kind):
+    dag = generate.erdos_renyi(30, 0.3, seed=0)
+    shuffled = np.random.default_rng(0).permutation(dag.num_edges)
+    pairs = [(dag.labels[u], dag.labels[v]) for u, v in dag.edges[shuffled].tolist()]
+    values = kind(shuffled.tolist())
+    assert dag.align(values, pairs).tolist() == list(range(dag.num_edges))
+    assert dag.align(values, dag.edges[shuffled], by="index").tolist() == list(range(dag.num_edges))
+
+
+def test_alignment_of_an_edgeless_graph():
+    assert len(Dag.from_edges([], nodes=2).align([], [])) == 0
+
+
+def test_from_arrays():
+    dag = Dag.from_edges(PAIRS, inputs=["b", "a"], outputs=["c", "d"])
+    same = Dag.from_arrays(dag.edges[::-1], labels=dag.labels, inputs=dag.inputs, outputs=dag.outputs)
+    assert same == dag
+    assert Dag.from_arrays(torch.tensor([[0, 2], [2, 1]])) == Dag.from_edges([(0, 2), (2, 1)])
+    assert Dag.from_arrays([], labels=3) == Dag.from_edges([], nodes=3)
+    assert Dag.from_arrays(np.array([[0, 1]], np.uint64), labels=["a", "b"]).labels == ("a", "b")
+
+
 def test_frozen():
     dag = Dag.from_edges(PAIRS)
     with pytest.raises(AttributeError):
@@ -184,27 +212,27 @@ def test_a_cycle_of_a_million_nodes_is_found_at_once():
 
 BAD = {
     "self-loop": (lambda: Dag.from_edges([("a", "a"), ("a", "b")]), r"itself.*'a'"),
-    "duplicate": (lambda: Dag.from_edges([("a", "b"), ("a", "b")]), r"more than once.*'a', 'b'"),
+    "duplicate": (lambda: Dag.from_edges([("a", "b"), ("a", "b")]), r"duplicate edges: \('a', 'b'\)"),
     "empty": (lambda: Dag.from_edges([]), "empty"),
     "empty array": (lambda: Dag.from_edges(np.empty((0, 2), int)), "empty"),
-    "unknown input": (lambda: Dag.from_edges(PAIRS, inputs=["q"]), r"inputs are no nodes.*'q'"),
-    "unknown output": (lambda: Dag.from_edges(PAIRS, outputs=["q"]), r"outputs are no nodes.*'q'"),
-    "repeated input": (lambda: Dag.from_edges(PAIRS, inputs=["a", "a"]), r"more than once.*'a'"),
-    "repeated output": (lambda: Dag.from_edges(PAIRS, outputs=["d", "d"]), r"more than once.*'d'"),
+    "unknown input": (lambda: Dag.from_edges(PAIRS, inputs=["q"]), r"unknown input labels: 'q'"),
+    "unknown output": (lambda: Dag.from_edges(PAIRS, outputs=["q"]), r"unknown output labels: 'q'"),
+    "repeated input": (lambda: Dag.from_edges(PAIRS, inputs=["a", "a"]), r"duplicate inputs: 'a'"),
+    "repeated output": (lambda: Dag.from_edges(PAIRS, outputs=["d", "d"]), r"duplicate outputs: 'd'"),
     "no inputs": (lambda: Dag.from_edges(PAIRS, inputs=[]), "at least one input"),
     "no outputs": (lambda: Dag.from_edges(PAIRS, outputs=[]), "at least one output"),
     "fed input": (lambda: Dag.from_edges(PAIRS, inputs=["a", "c"]), r"incoming edges.*'c'"),
     "undirected": (lambda: Dag.from_networkx(nx.path_graph(3)), "random_order"),
-    "parallel": (lambda: Dag.from_networkx(nx.MultiDiGraph([(0, 1), (0, 1)])), "more than once"),
+    "parallel": (lambda: Dag.from_networkx(nx.MultiDiGraph([(0, 1), (0, 1)])), "duplicate edges"),
     "undirected rustworkx": (lambda: Dag.from_rustworkx(rx.PyGraph()), "undirected"),
     "not square": (lambda: Dag.from_scipy(sp.coo_array((2, 3))), "square"),
     "mask of numbers": (lambda: Dag.from_mask(np.ones((2, 2))), "boolean"),
     "flat mask": (lambda: Dag.from_mask(np.ones(3, bool)), "square"),
     "labels of a matrix": (lambda: Dag.from_scipy(sp.coo_array((2, 2)), labels=list("abc")), "3 labels"),
-    "labels twice": (lambda: Dag.from_edges([("a", "b")], nodes=["a", "b", "a"]), r"distinct.*'a'"),
+    "labels twice": (lambda: Dag.from_edges([("a", "b")], nodes=["a", "b", "a"]), r"duplicate labels: 'a'"),
     "node out of range": (lambda: Dag.from_edges([(0, 5)], nodes=3), "node 5"),
     "negative node": (lambda: Dag.from_edges([(0, -1)], nodes=3), "node -1"),
-    "negative count": (lambda: Dag.from_edges([], nodes=-1), "negative"),
+    "negative count": (lambda: Dag.from_edges([], nodes=-1), "non-negative.*got -1"),
     "node not listed": (lambda: Dag.from_edges([("a", "b")], nodes=["a"]), r"doesn't list: 'b'"),
     "number not listed": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=[0, 1]), r"doesn't list: 9"),
     "number among names": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=["a"]), "other labels"),
@@ -230,8 +258,42 @@ BAD = {
     "networkx to rustworkx": (lambda: Dag.from_rustworkx(nx.DiGraph()), "rustworkx graph was wanted, but a DiGraph"),
     "unhashable label": (lambda: Dag.from_edges(PAIRS).index(["a"]), "no node has the label"),
     "unknown label": (lambda: Dag.from_edges(PAIRS).index("q"), "no node has the label 'q'"),
+    "float indices": (lambda: Dag.from_arrays([[0.0, 1.0]]), r"\(E, 2\) array of integers, got float64"),
+    "boolean indices": (lambda: Dag.from_arrays([[False, True]]), "integers, got bool"),
+    "flat indices": (lambda: Dag.from_arrays([0, 1]), r"got int64 of shape \(2,\)"),
+    "ragged indices": (lambda: Dag.from_arrays([[0, 1], [2]]), "ragged list"),
+    "index too large": (lambda: Dag.from_arrays([[0, 3]], labels=list("abc")), "edges must be .* 0 to 2, got 3"),
+    "negative index": (lambda: Dag.from_arrays([[0, -1]]), "edges must be .*, got -1"),
+    "input index": (lambda: Dag.from_arrays([[0, 1]], inputs=[2]), "inputs must be .* 0 to 1, got 2"),
+    "output index": (lambda: Dag.from_arrays([[0, 1]], outputs=[-1]), "outputs must be .* 0 to 1, got -1"),
+    "inputs by label": (lambda: Dag.from_arrays([[0, 1]], labels=["a", "b"], inputs=["a"]), "inputs must be a vector"),
+    "inputs as a matrix": (lambda: Dag.from_arrays([[0, 1]], inputs=[[0]]), r"of shape \(1, 1\)"),
+    "repeated index": (lambda: Dag.from_arrays([[0, 1]], outputs=[1, 1]), "duplicate outputs: 1"),
+    "no output index": (lambda: Dag.from_arrays([[0, 1]], outputs=[]), "at least one output"),
+    "cycle of indices": (
+        lambda: Dag.from_arrays([[0, 1], [1, 0]], labels=["a", "b"]),
+        "'a' -> 'b' -> 'a'|'b' -> 'a' -> 'b'",
+    ),
+    "self-loop of indices": (lambda: Dag.from_arrays([[0, 0]]), "itself, at: 0"),
+    "repeated pair of indices": (lambda: Dag.from_arrays([[0, 1], [0, 1]]), r"duplicate edges: \(0, 1\)"),
+    "labels as text": (lambda: Dag.from_arrays([[0, 1]], labels="ab"), "labels='ab'"),
+    "labels twice for arrays": (lambda: Dag.from_arrays([[0, 1]], labels=["a", "a"]), "duplicate labels: 'a'"),
+    "negative count for arrays": (lambda: Dag.from_arrays([], labels=-1), "labels must be a non-negative count"),
+    "empty arrays": (lambda: Dag.from_arrays([]), "empty"),
+    "align lacks an edge": (lambda: Dag.from_edges(PAIRS).align([1.0], PAIRS[:1]), "each of the graph's 4 edges once"),
+    "align repeats an edge": (lambda: Dag.from_edges(PAIRS).align([1] * 4, PAIRS[:1] * 4), "4 pairs with 1 distinct"),
+    "align a stranger": (lambda: Dag.from_edges(PAIRS).align([1.0], [("d", "a")]), r"lacks 1 .*'d', 'a'"),
+    "pairs out of range": (lambda: Dag.from_edges(PAIRS).find_edges([[0, 4]], by="index"), "0 to 3, got 4"),
     "values": (lambda: Dag.from_edges(PAIRS).to_scipy([1.0]), "one value for each of 4"),
 }
+
+
+def test_align_counts_values_and_names_its_options():
+    dag = Dag.from_edges(PAIRS)
+    with pytest.raises(WeightError, match="each of 4 pairs, got 3"):
+        dag.align([1.0, 2.0, 3.0], PAIRS)
+    with pytest.raises(OptionError, match="'label' or 'index', got 'name'"):
+        dag.find_edges(PAIRS, by="name")
 
 
 def test_edges_of_a_networkx_graph():

@@ -55,7 +55,7 @@ def test_pickles_are_refused(arrays, tmp_path):
         ({"edges": np.zeros((3, 3), int)}, r"\(E, 2\)"),
         ({"edges": np.array([[0, 5]]), "labels": np.arange(3)}, "nodes 0 to 2"),
         ({"edges": np.array([[0, 1]]), "labels": np.zeros(2)}, "'labels' must be"),
-        ({"edges": np.array([[0, 1]]), "labels": np.array(["a", "a"])}, "distinct"),
+        ({"edges": np.array([[0, 1]]), "labels": np.array(["a", "a"])}, "duplicate labels"),
         ({"edges": np.array([[0, 1]]), "inputs": np.array([9])}, "numbers of nodes"),
         ({"edges": np.array([[0, 1]]), "weight": np.zeros(5)}, "'weight' must hold 1 numbers"),
         ({"edges": np.array([[0, 1]]), "weight": np.array([np.nan])}, "no number"),

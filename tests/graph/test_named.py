@@ -50,7 +50,7 @@ def test_files(tmp_path):
     path.write_text("a,b\nb,a\n")
     assert find(path, remove_feedback=True).removed == (("b", "a"),)
     assert find(path, orient="random", seed=0, merge=True).merged == 1
-    with pytest.raises(GraphError, match=r"x\.csv: these outputs are no nodes of the graph: '--5'"):
+    with pytest.raises(GraphError, match=r"x\.csv: unknown output labels: '--5'"):
         find(path, remove_feedback=True, outputs=["--5"])
 
 

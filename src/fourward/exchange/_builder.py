@@ -56,12 +56,11 @@ def build(inputs: Sequence[int], outputs: Sequence[int], neurons: Sequence[Neuro
     dag = Dag.from_edges(pairs, nodes=[*inputs, *(one.label for one in spelled)], inputs=inputs, outputs=outputs)
     activations = {one.label: one.stages[0][1] for one in spelled}
     net = FourWard(dag, activations, init="zeros", **options)
-    placed, bias = np.zeros(dag.num_edges), np.zeros(len(dag.neurons))
-    placed[dag.find_edges(pairs) if pairs else []] = weights
+    weight, bias = dag.align(np.array(weights), pairs), np.zeros(len(dag.neurons))
     place = {dag.labels[v]: i for i, v in enumerate(dag.neurons.tolist())}
     for one in spelled:
         bias[place[one.label]] = one.bias
-    net.load_edge_weights(torch.from_numpy(placed), torch.from_numpy(bias))
+    net.load_edge_weights(torch.from_numpy(weight), torch.from_numpy(bias))
     return net
 
 

@@ -60,9 +60,7 @@ def fold(
     whole = Dag.from_edges(pairs, nodes=[*first, *labels, *last], inputs=first or inputs, outputs=last or outputs)
     dtype = net.weight.dtype if dtype is None else dtype
     folded = FourWard(whole, chosen, init="zeros", seed=0, dtype=dtype, device=net.weight.device)
-    place = torch.from_numpy(whole.find_edges(pairs))
-    weight = torch.empty(whole.num_edges, dtype=torch.float64)
-    weight[place] = torch.cat([values for _, values in parts])
+    weight = whole.align(torch.cat([values for _, values in parts]), pairs)
     biases = torch.tensor([bias[whole.labels[v]] for v in whole.neurons.tolist()], dtype=torch.float64)
     folded.load_edge_weights(weight, biases)
     return folded.train(net.training)

@@ -52,9 +52,8 @@ def from_mlp(model: nn.Sequential, *, prune: bool = False, **options: Any) -> Fo
     like, biased = layers[0].weight, any(layer.bias is not None for layer in layers)
     made: dict[str, Any] = {"dtype": like.dtype, "device": like.device, "bias": biased, "init": "zeros"}
     net = FourWard(dag, names, **(made | options))
-    weight = torch.cat([values for _, values in blocks]).cpu()
-    placed = torch.empty_like(weight).index_copy_(0, torch.from_numpy(dag.find_edges(edges)), weight)
-    net.load_edge_weights(placed, torch.cat([_bias(layer) for layer in layers]) if biased else None)
+    weight = dag.align(torch.cat([values for _, values in blocks]), edges)
+    net.load_edge_weights(weight, torch.cat([_bias(layer) for layer in layers]) if biased else None)
     return net
 
 

@@ -11,14 +11,19 @@ import torch
 from fourward.errors import ActivationError, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
 from fourward.graph._annotated import AnnotatedDag
-from fourward.graph._dag import Chosen
+from fourward.graph._dag import LabelChoice
 from fourward.nn._activations import Elementwise, One, name_of
 from fourward.nn._fourward import FourWard
 from fourward.plan.activations import BY_CODE, CUSTOM
 
 
 def from_networkx(
-    graph: nx.DiGraph, *, activation: One | None = None, inputs: Chosen = None, outputs: Chosen = None, **options: Any
+    graph: nx.DiGraph,
+    *,
+    activation: One | None = None,
+    inputs: LabelChoice = None,
+    outputs: LabelChoice = None,
+    **options: Any,
 ) -> FourWard:
     """A network from a graph with `weight` on its edges and, maybe, `bias` and `activation` on its nodes.
 

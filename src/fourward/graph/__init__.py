@@ -3,6 +3,8 @@
 Never belongs here: torch, layers, weights that train.
 """
 
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
+from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
 
-__all__ = ["Dag"]
+__all__ = ["AnnotatedDag", "AnnotatedGraph", "Dag", "EdgeList"]

@@ -12,7 +12,7 @@ from fourward._arrays import IntArray
 from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _convert
 from fourward.graph._convert import EdgeList
-from fourward.graph._dag import Chosen, Dag
+from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed, feedback_edges, generator
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -67,8 +67,8 @@ def settle(
     seed: Seed = None,
     remove_feedback: bool = False,
     merge: bool = False,
-    inputs: Chosen = None,
-    outputs: Chosen = None,
+    inputs: LabelChoice = None,
+    outputs: LabelChoice = None,
 ) -> AnnotatedDag:
     """Make a Dag of it, directed and rid of feedback edges as the options say; see `fourward.files.read_dag`."""
     directed = _direct(given, orient, seed)
@@ -79,7 +79,9 @@ def settle(
         removed = tuple(_pairs(given.graph, np.flatnonzero(away)))
         given = _keep(given, ~away)
     dag = _build(given, inputs, outputs)
-    weight = None if given.weight is None else given.weight[_walking_order(dag, given.graph)]
+    weight = None
+    if given.weight is not None:
+        weight = dag.align(given.weight, np.stack((given.graph.source, given.graph.target), -1), by="index")
     bias = None if given.bias is None else _of_neurons(given.bias, dag)
     activation = None
     if given.activation is not None:
@@ -131,9 +133,9 @@ def _keep(given: AnnotatedGraph, chosen: Any) -> AnnotatedGraph:
     )
 
 
-def _build(given: AnnotatedGraph, inputs: Chosen, outputs: Chosen) -> Dag:
+def _build(given: AnnotatedGraph, inputs: LabelChoice, outputs: LabelChoice) -> Dag:
     try:
-        return Dag._build(given.graph, inputs, outputs)
+        return Dag.from_edge_list(given.graph, inputs=inputs, outputs=outputs)
     except CycleError as error:
         raise CycleError(error.cycle, REMOVE_FEEDBACK) from None
     except GraphError:
@@ -181,11 +183,6 @@ def _keys(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:
     """A number for each pair of nodes, sorted as the pairs (target, source) are."""
     keys: IntArray = target.astype(np.int64) * num_nodes + source
     return keys
-
-
-def _walking_order(dag: Dag, graph: EdgeList) -> IntArray:
-    """(E,) which edge of the graph each edge of the Dag is."""
-    return np.argsort(_keys(dag.position[graph.source], dag.position[graph.target], dag.num_nodes))
 
 
 def _of_neurons(bias: FloatArray, dag: Dag) -> FloatArray:

@@ -83,7 +83,7 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
             "Give a list of edges, or the order of the nodes as nodes=."
         )
     listed = [_pair(pair, k) for k, pair in enumerate(pairs)]
-    labels = _label_tuple(nodes) if nodes is not None else tuple(dict.fromkeys(v for pair in listed for v in pair))
+    labels = as_labels(nodes) if nodes is not None else tuple(dict.fromkeys(v for pair in listed for v in pair))
     index = {label: i for i, label in enumerate(labels)}
     missing = dict.fromkeys(v for pair in listed for v in pair if v not in index)
     if missing:
@@ -150,7 +150,7 @@ def _check_square(shape: tuple[int, ...]) -> None:
 
 
 def _matrix_labels(num_nodes: int, labels: Iterable[Hashable] | None) -> Labels:
-    named = range(num_nodes) if labels is None else _label_tuple(labels)
+    named = range(num_nodes) if labels is None else as_labels(labels)
     if len(named) != num_nodes:
         raise GraphError(f"{len(named)} labels were given for a matrix of {num_nodes} nodes.")
     return named
@@ -179,8 +179,7 @@ def to_rustworkx(source: IntArray, target: IntArray, labels: Labels) -> rx.PyDiG
 
 def _materialised(pairs: Any) -> Any:
     """An array as it is, a tensor as an array, anything else as a list."""
-    if hasattr(pairs, "numpy") and hasattr(pairs, "detach"):  # a torch tensor, in a room that doesn't know torch
-        pairs = pairs.detach().cpu().numpy()
+    pairs = _without_torch(pairs)
     if isinstance(pairs, np.ndarray):
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise GraphError(f"an array of edges must have shape (E, 2), but this one has {pairs.shape}.")
@@ -221,13 +220,13 @@ def _from_integer_array(array: IntArray, nodes: Nodes) -> EdgeList:
     source, target = array[:, 0], array[:, 1]
     labels: Labels
     if isinstance(nodes, int | np.integer):
-        labels = _label_tuple(nodes)
+        labels = as_labels(nodes)
         if array.size and (array.min() < 0 or array.max() >= len(labels)):
             worst = array.min() if array.min() < 0 else array.max()
             raise GraphError(f"an edge names node {worst}, but nodes={nodes} means the nodes 0 to {int(nodes) - 1}.")
         return EdgeList(source, target, labels, directed=True)
     if nodes is not None:
-        labels = _label_tuple(nodes)
+        labels = as_labels(nodes)
         if not all(map(is_integer, labels)):
             raise GraphError(f"edges name nodes by integers, but nodes= lists other labels: {summarize(labels)}.")
         listed = np.array(labels, dtype=np.int64)
@@ -261,12 +260,54 @@ def _pair(pair: Any, k: int) -> tuple[Hashable, Hashable]:
     return u, v
 
 
-def _label_tuple(nodes: int | Iterable[Hashable]) -> Labels:
+def as_labels(nodes: int | Iterable[Hashable], name: str = "nodes") -> Labels:
+    """Labels in node order, from a count N (0 to N-1) or from an iterable; `name` is the argument's, for errors."""
     if isinstance(nodes, int | np.integer):
         if nodes < 0:
-            raise GraphError(f"nodes={nodes} was given, but a number of nodes can't be negative.")
+            raise GraphError(f"{name} must be a non-negative count or a list of labels, got {nodes}.")
         return range(int(nodes))
-    return nodes if isinstance(nodes, range) else tuple(label_list(nodes, "nodes"))
+    return nodes if isinstance(nodes, range) else tuple(label_list(nodes, name))
+
+
+def index_pairs(pairs: Any) -> IntArray:
+    """(E, 2) node indices, checked for shape and dtype."""
+    array: IntArray = _as_array(pairs)
+    if array.size == 0 and array.shape in ((0,), (0, 2)):
+        return np.empty((0, 2), np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise GraphError(f"expected an (E, 2) array of integers, got {array.dtype} of shape {array.shape}.")
+    return array
+
+
+def index_vector(nodes: Any, num_nodes: int, name: str) -> IntArray:
+    """(K,) node indices, checked completely; `name` is the argument's, for errors."""
+    array: IntArray = _as_array(nodes)
+    if array.size == 0 and array.ndim == 1:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise GraphError(f"{name} must be a vector of node indices, got {array.dtype} of shape {array.shape}.")
+    check_indices(array, num_nodes, name)
+    return array
+
+
+def check_indices(array: IntArray, num_nodes: int, name: str) -> None:
+    """Raise unless every entry is the index of a node."""
+    if array.size and (array.min() < 0 or array.max() >= num_nodes):
+        index = int(array.min() if array.min() < 0 else array.max())
+        raise GraphError(f"{name} must be node indices from 0 to {num_nodes - 1:,}, got {index:,}.")
+
+
+def _as_array(values: Any) -> Any:
+    try:
+        return np.asarray(_without_torch(values))
+    except ValueError:  # rows of different lengths
+        raise GraphError(f"expected an array of integers, got a ragged {type(values).__name__}.") from None
+
+
+def _without_torch(values: Any) -> Any:
+    """A torch tensor as an array, without an import of torch; anything else unchanged."""
+    is_tensor = hasattr(values, "numpy") and hasattr(values, "detach")
+    return values.detach().cpu().numpy() if is_tensor else values
 
 
 def label_list(labels: Any, name: str) -> list[Hashable]:

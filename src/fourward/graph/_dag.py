@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray, readonly
-from fourward.errors import CycleError, GraphError, pluralize, summarize
+from fourward.errors import CycleError, GraphError, OptionError, WeightError, pluralize, summarize
 from fourward.graph import _convert
 from fourward.graph._convert import EdgeList, Labels, Nodes
 from fourward.graph._toposort import find_cycle, peel_sinks, sort_edges
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     import rustworkx as rx
     import scipy.sparse as sp
 
-Chosen = Iterable[Hashable] | None
+LabelChoice = Iterable[Hashable] | None
+PairKind = Literal["label", "index"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dag:
     """A directed acyclic graph of single neurons.
 
-    Make one with `from_edges`, `from_networkx`, `from_rustworkx`, `from_scipy` or `from_mask`, or with
-    `fourward.generate`. Nodes are numbered 0 to N-1 in the order of `labels`; all arrays are read-only.
+    Make one with `from_edges`, `from_arrays`, `from_networkx`, `from_rustworkx`, `from_scipy` or `from_mask`, or
+    with `fourward.generate`. Nodes are numbered 0 to N-1 in the order of `labels`; all arrays are read-only.
 
     >>> dag = Dag.from_edges([("a", "c"), ("b", "c"), ("c", "d")])
     >>> dag
@@ -55,7 +56,9 @@ class Dag:
         return super().__new__(cls)
 
     @classmethod
-    def from_edges(cls, edges: Any, *, nodes: Nodes = None, inputs: Chosen = None, outputs: Chosen = None) -> Dag:
+    def from_edges(
+        cls, edges: Any, *, nodes: Nodes = None, inputs: LabelChoice = None, outputs: LabelChoice = None
+    ) -> Dag:
         """From pairs of hashable labels, or from an (E, 2) integer array.
 
         Args:
@@ -65,20 +68,20 @@ class Dag:
             inputs: Labels of the input nodes, in feature order. Default: all sources.
             outputs: Labels of the output nodes, in order. Default: all sinks.
         """
-        return cls._build(_convert.from_pairs(edges, nodes), inputs, outputs)
+        return cls.from_edge_list(_convert.from_pairs(edges, nodes), inputs=inputs, outputs=outputs)
 
     @classmethod
-    def from_networkx(cls, graph: nx.DiGraph, *, inputs: Chosen = None, outputs: Chosen = None) -> Dag:
+    def from_networkx(cls, graph: nx.DiGraph, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
         """From a directed networkx graph, its nodes in their own order.
 
         A graph that `to_networkx` made brings its inputs and outputs along.
         """
-        return cls._build(_convert.from_networkx(graph), inputs, outputs)
+        return cls.from_edge_list(_convert.from_networkx(graph), inputs=inputs, outputs=outputs)
 
     @classmethod
-    def from_rustworkx(cls, graph: rx.PyDiGraph, *, inputs: Chosen = None, outputs: Chosen = None) -> Dag:
+    def from_rustworkx(cls, graph: rx.PyDiGraph, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
         """From a PyDiGraph; labels are its node payloads if hashable and distinct, else its node indices."""
-        return cls._build(_convert.from_rustworkx(graph), inputs, outputs)
+        return cls.from_edge_list(_convert.from_rustworkx(graph), inputs=inputs, outputs=outputs)
 
     @classmethod
     def from_scipy(
@@ -86,11 +89,11 @@ class Dag:
         matrix: Any,
         *,
         labels: Iterable[Hashable] | None = None,
-        inputs: Chosen = None,
-        outputs: Chosen = None,
+        inputs: LabelChoice = None,
+        outputs: LabelChoice = None,
     ) -> Dag:
         """From a square scipy.sparse matrix: an entry stored at [u, v] is the edge u -> v, zero or not."""
-        return cls._build(_convert.from_scipy(matrix, labels), inputs, outputs)
+        return cls.from_edge_list(_convert.from_scipy(matrix, labels), inputs=inputs, outputs=outputs)
 
     @classmethod
     def from_mask(
@@ -98,33 +101,86 @@ class Dag:
         mask: Any,
         *,
         labels: Iterable[Hashable] | None = None,
-        inputs: Chosen = None,
-        outputs: Chosen = None,
+        inputs: LabelChoice = None,
+        outputs: LabelChoice = None,
     ) -> Dag:
         """From a square boolean array: True at [u, v] is the edge u -> v."""
-        return cls._build(_convert.from_mask(mask, labels), inputs, outputs)
+        return cls.from_edge_list(_convert.from_mask(mask, labels), inputs=inputs, outputs=outputs)
 
     @classmethod
-    def _build(cls, raw: EdgeList, inputs: Chosen, outputs: Chosen) -> Dag:
-        """Sort, check, and freeze; the one place where a Dag comes to be."""
-        num_nodes = len(raw.labels)
-        _check_size(num_nodes, raw)
-        node_of = _lookup(raw.labels)
-        _check_self_loops(raw)
-        source, target = np.ascontiguousarray(raw.source), np.ascontiguousarray(raw.target)
+    def from_arrays(
+        cls,
+        edges: Any,
+        *,
+        labels: int | Iterable[Hashable] | None = None,
+        inputs: Any = None,
+        outputs: Any = None,
+    ) -> Dag:
+        """From node indices alone: nothing is looked up by label.
+
+        Args:
+            edges: (E, 2) integers, source then target, each the index of a node.
+            labels: Label of each node, in node order, or a count N for the labels 0 to N-1. Default: 0 to the largest
+                index in `edges`.
+            inputs: (I,) indices of the input nodes, in feature order. Default: all sources.
+            outputs: (O,) indices of the output nodes, in order. Default: all sinks.
+
+        >>> Dag.from_arrays([[0, 2], [1, 2]], labels=["a", "b", "c"], outputs=[2])
+        Dag(3 nodes, 2 edges, 2 inputs, 1 output)
+        """
+        array = _convert.index_pairs(edges)
+        if labels is None:
+            labels = int(array.max(initial=-1)) + 1
+        names = _convert.as_labels(labels, "labels")
+        _convert.check_indices(array, len(names), "edges")
+        ends = [
+            None if nodes is None else _convert.index_vector(nodes, len(names), name)
+            for name, nodes in (("inputs", inputs), ("outputs", outputs))
+        ]
+        _node_by_label(names)
+        return cls._freeze(array[:, 0], array[:, 1], names, *ends)
+
+    @classmethod
+    def from_edge_list(cls, graph: EdgeList, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
+        """From an `EdgeList`, as `fourward.files.read` returns one; its own inputs and outputs are the default."""
+        _check_directed(graph)
+        node_by_label = _node_by_label(graph.labels)
+        ends = [
+            None if labels is None else _look_up(labels, node_by_label, role)
+            for role, labels in (
+                ("input", graph.inputs if inputs is None else inputs),
+                ("output", graph.outputs if outputs is None else outputs),
+            )
+        ]
+        return cls._freeze(graph.source, graph.target, graph.labels, *ends)
+
+    @classmethod
+    def _freeze(
+        cls,
+        source: IntArray,
+        target: IntArray,
+        labels: Labels,
+        inputs: IntArray | None,
+        outputs: IntArray | None,
+    ) -> Dag:
+        """Check, sort and freeze node indices that are known to be in range; every constructor ends here."""
+        num_nodes = len(labels)
+        _check_size(num_nodes)
+        _check_self_loops(source, target, labels)
+        source, target = np.ascontiguousarray(source), np.ascontiguousarray(target)
         distance, in_degree = peel_sinks(source, target, num_nodes)
         if distance.min() < 0:
-            raise CycleError([raw.labels[v] for v in find_cycle(source, target, distance < 0)])
-        inputs = raw.inputs if inputs is None else inputs
-        outputs = raw.outputs if outputs is None else outputs
-        input_nodes = np.flatnonzero(in_degree == 0) if inputs is None else _chosen(inputs, node_of, "input")
-        output_nodes = np.flatnonzero(distance == 0) if outputs is None else _chosen(outputs, node_of, "output")
-        _check_inputs(input_nodes, in_degree, raw.labels)
-        order = _walking_order(distance, in_degree, input_nodes)
+            raise CycleError([labels[v] for v in find_cycle(source, target, distance < 0)])
+        inputs = np.flatnonzero(in_degree == 0) if inputs is None else inputs
+        outputs = np.flatnonzero(distance == 0) if outputs is None else outputs
+        for role, nodes in (("input", inputs), ("output", outputs)):
+            _check_ends(nodes, labels, role)
+        _check_inputs(inputs, in_degree, labels)
+        order = _execution_order(distance, in_degree, inputs)
         edges, start = sort_edges(source, target, _inverse(order))
-        _check_duplicates(edges[0], edges[1], raw.labels)
-        arrays = (edges.T, input_nodes.astype(np.int32), output_nodes.astype(np.int32), order, start)
-        return cls(readonly(arrays[0]), raw.labels, *map(readonly, arrays[1:]))
+        _check_duplicates(edges[0], edges[1], labels)
+        arrays = (edges.T, inputs.astype(np.int32), outputs.astype(np.int32), order, start)
+        return cls(readonly(arrays[0]), labels, *map(readonly, arrays[1:]))
 
     @property
     def num_nodes(self) -> int:
@@ -187,22 +243,65 @@ class Dag:
 
     @cached_property
     def _node_of(self) -> Callable[[Hashable], int | None]:
-        return _lookup(self.labels)
+        return _node_by_label(self.labels)
 
-    def find_edges(self, pairs: Any) -> IntArray:
-        """Where the edges with these pairs of labels stand in `edges`, and so in a network's weights."""
-        raw = _convert.from_pairs(pairs, self.labels)
-        wanted, keys = (
-            self.position[target].astype(np.int64) * self.num_nodes + self.position[source]
-            for source, target in ((raw.source, raw.target), (self.source, self.target))
-        )
-        place = np.searchsorted(keys, wanted)
-        found = keys[place.clip(max=max(self.num_edges - 1, 0))] == wanted if self.num_edges else wanted < 0
-        if not found.all():
-            k = int(np.flatnonzero(~found)[0])
-            pair = (self.labels[int(raw.source[k])], self.labels[int(raw.target[k])])
-            raise GraphError(f"the graph lacks {np.count_nonzero(~found):,} of these edges; the first is {pair!r}.")
-        return place
+    def find_edges(self, pairs: Any, *, by: PairKind = "label") -> IntArray:
+        """Index in `edges`, and so in a network's weights, of each of these edges.
+
+        Args:
+            pairs: Pairs (source, target).
+            by: What the pairs hold: each node's "label", or its "index".
+        """
+        source, target = self._endpoints(pairs, by)
+        keys, sorted_keys = self._sort_keys(source, target), self._sort_keys(self.source, self.target)
+        index = np.searchsorted(sorted_keys, keys)
+        known = sorted_keys[index.clip(max=max(self.num_edges - 1, 0))] == keys if self.num_edges else keys < 0
+        if not known.all():
+            unknown = np.flatnonzero(~known)
+            pair = (self.labels[int(source[unknown[0]])], self.labels[int(target[unknown[0]])])
+            raise GraphError(f"the graph lacks {len(unknown):,} of these edges; the first is {pair!r}.")
+        return index
+
+    def align(self, values: Any, pairs: Any, *, by: PairKind = "label") -> Any:
+        """Bring one value for each edge into the order of `edges`, the order of a network's weights.
+
+        Args:
+            values: (E, ...) array or tensor; values[k] belongs to pairs[k].
+            pairs: Pairs (source, target), each edge of the graph once, in any order.
+            by: What the pairs hold: each node's "label", or its "index".
+
+        >>> dag = Dag.from_edges([("a", "c"), ("b", "c"), ("c", "d")])
+        >>> dag.align(np.array([0.3, 0.1, 0.2]), [("c", "d"), ("a", "c"), ("b", "c")])
+        array([0.1, 0.2, 0.3])
+        """
+        values = values if hasattr(values, "shape") else np.asarray(values)
+        source, target = self._endpoints(pairs, by)
+        if len(values) != len(source):
+            raise WeightError(f"expected one value for each of {len(source):,} pairs, got {len(values):,}.")
+        keys = self._sort_keys(source, target)
+        order = np.argsort(keys, kind="stable")
+        if not np.array_equal(keys[order], self._sort_keys(self.source, self.target)):
+            found = self.find_edges(pairs, by=by)  # raises if the graph lacks one
+            raise GraphError(
+                f"expected each of the graph's {self.num_edges:,} edges once, got {len(found):,} pairs with "
+                f"{pluralize(len(np.unique(found)), 'distinct edge')}."
+            )
+        return values[order]
+
+    def _endpoints(self, pairs: Any, by: PairKind) -> tuple[IntArray, IntArray]:
+        """Node indices of the sources and of the targets."""
+        if by == "label":
+            graph = _convert.from_pairs(pairs, self.labels)
+            return graph.source, graph.target
+        if by != "index":
+            raise OptionError(f"by must be 'label' or 'index', got {by!r}.")
+        array = _convert.index_pairs(pairs)
+        _convert.check_indices(array, self.num_nodes, "pairs")
+        return array[:, 0], array[:, 1]
+
+    def _sort_keys(self, source: IntArray, target: IntArray) -> IntArray:
+        """An integer for each pair of nodes, ascending in the order of `edges`."""
+        return self.position[target].astype(np.int64) * self.num_nodes + self.position[source]
 
     def to_networkx(self) -> nx.DiGraph:
         """A networkx DiGraph with these labels; inputs and outputs travel as node attributes."""
@@ -261,12 +360,12 @@ def _restore(labels: Labels, *arrays: IntArray) -> Dag:
     return Dag(edges, labels, *rest)
 
 
-def _walking_order(distance: IntArray, in_degree: IntArray, inputs: IntArray) -> IntArray:
-    """Inputs as they come, then all others by layer and index; layers count from the sinks, sources stand first."""
-    layer = distance.max() - distance
-    layer[in_degree == 0] = 0
-    layer[inputs] = -1
-    order = np.argsort(layer, kind="stable").astype(np.int32)
+def _execution_order(distance: IntArray, in_degree: IntArray, inputs: IntArray) -> IntArray:
+    """Inputs in feature order, then all others by longest-path level and index; sources are at level 0."""
+    level = distance.max() - distance
+    level[in_degree == 0] = 0
+    level[inputs] = -1
+    order = np.argsort(level, kind="stable").astype(np.int32)
     order[: len(inputs)] = inputs
     return order
 
@@ -277,34 +376,40 @@ def _inverse(order: IntArray) -> IntArray:
     return position
 
 
-def _check_size(num_nodes: int, raw: EdgeList) -> None:
-    if not raw.directed:
+def _check_directed(graph: EdgeList) -> None:
+    if not graph.directed:
         raise GraphError(
-            "this graph is undirected, and a network needs a direction for each edge. "
+            "expected a directed graph, got an undirected one. "
             "fourward.orient.random_order(graph, seed=0) directs the edges along a random order of the nodes, "
-            "fourward.orient.by_order(graph, order) along one of your own."
+            "fourward.orient.by_order(graph, order) along an order of your choice."
         )
+
+
+def _check_size(num_nodes: int) -> None:
     if num_nodes == 0:
-        raise GraphError("the graph is empty: a network needs at least one node. Give edges, or nodes=.")
+        raise GraphError("the graph is empty: a network needs at least one node. Pass edges, or nodes=.")
     if num_nodes > np.iinfo(np.int32).max:
-        raise GraphError(f"{num_nodes:,} nodes came, but node numbers are 32 bit: at most 2,147,483,647.")
+        raise GraphError(f"node indices are 32-bit: expected at most 2,147,483,647 nodes, got {num_nodes:,}.")
 
 
-def _lookup(labels: Labels) -> Callable[[Hashable], int | None]:
-    """From label to node; labels that are 0 to N-1 need no dictionary of N entries."""
+def _node_by_label(labels: Labels) -> Callable[[Hashable], int | None]:
+    """A function from label to node index, None if unknown; labels 0 to N-1 need no dictionary of N entries."""
     if isinstance(labels, range):
         return lambda label: int(label) if _convert.is_integer(label) and label in labels else None  # type: ignore[call-overload]
     index = {label: node for node, label in enumerate(labels)}
     if len(index) != len(labels):
-        twice = [label for label, count in Counter(labels).items() if count > 1]
-        raise GraphError(f"labels must be distinct, but these come more than once: {summarize(twice)}.")
+        raise GraphError(f"duplicate labels: {_repeated(labels)}. Each node needs a label of its own.")
     return index.get
 
 
-def _check_self_loops(raw: EdgeList) -> None:
-    loops = raw.source[raw.source == raw.target]
+def _repeated(items: Iterable[Hashable]) -> str:
+    return summarize(item for item, count in Counter(items).items() if count > 1)
+
+
+def _check_self_loops(source: IntArray, target: IntArray, labels: Labels) -> None:
+    loops = source[source == target]
     if len(loops):
-        named = summarize(raw.labels[v] for v in np.unique(loops).tolist())
+        named = summarize(labels[v] for v in np.unique(loops).tolist())
         raise GraphError(
             f"the graph has {pluralize(len(loops), 'edge')} from a node to itself, at: {named}. "
             "A neuron can't feed itself in one pass: remove these edges, or call "
@@ -313,29 +418,27 @@ def _check_self_loops(raw: EdgeList) -> None:
 
 
 def _check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> None:
-    twice = np.flatnonzero((source[1:] == source[:-1]) & (target[1:] == target[:-1]))
-    if len(twice):
-        named = summarize((labels[source[k]], labels[target[k]]) for k in twice[:6].tolist())
-        raise GraphError(
-            f"edges come more than once, {len(twice):,} in all: {named}. Each has one weight: give each pair once."
-        )
+    repeated = np.flatnonzero((source[1:] == source[:-1]) & (target[1:] == target[:-1]))
+    if len(repeated):
+        named = summarize((labels[source[k]], labels[target[k]]) for k in repeated.tolist())
+        raise GraphError(f"duplicate edges: {named}. Each edge has one weight: pass each pair once.")
 
 
-def _chosen(wanted: Iterable[Hashable], node_of: Callable[[Hashable], int | None], role: str) -> IntArray:
-    named = _convert.label_list(wanted, f"{role}s")
-    nodes = [node_of(label) for label in named]
-    unknown = [label for label, node in zip(named, nodes, strict=True) if node is None]
+def _look_up(labels: Iterable[Hashable], node_by_label: Callable[[Hashable], int | None], role: str) -> IntArray:
+    """(K,) node indices of the labels chosen as inputs or outputs."""
+    listed = _convert.label_list(labels, f"{role}s")
+    nodes = [node_by_label(label) for label in listed]
+    unknown = [label for label, node in zip(listed, nodes, strict=True) if node is None]
     if unknown:
-        raise GraphError(
-            f"these {role}s are no nodes of the graph: {summarize(unknown)}. Choose {role}s by label "
-            "from the graph's nodes."
-        )
-    twice = [label for label, count in Counter(named).items() if count > 1]
-    if twice:
-        raise GraphError(f"{role}s must be distinct, but these come more than once: {summarize(twice)}.")
-    if not nodes:
-        raise GraphError(f"a network needs at least one {role}, but {role}s= is empty. Leave it away for the default.")
+        raise GraphError(f"unknown {role} labels: {summarize(unknown)}. Choose {role}s among the graph's nodes.")
     return np.array(nodes, np.int64)
+
+
+def _check_ends(nodes: IntArray, labels: Labels, role: str) -> None:
+    if not len(nodes):
+        raise GraphError(f"a network needs at least one {role}, got {role}s=[]. Omit {role}s= for the default.")
+    if len(np.unique(nodes)) != len(nodes):
+        raise GraphError(f"duplicate {role}s: {_repeated(labels[v] for v in nodes.tolist())}. List each node once.")
 
 
 def _check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:

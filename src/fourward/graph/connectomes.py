@@ -14,7 +14,7 @@ import numpy as np
 
 from fourward._arrays import IntArray, readonly
 from fourward.errors import GraphError
-from fourward.graph._dag import Chosen, Dag
+from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Acyclic, remove_feedback
 
 _CITATIONS = {
@@ -64,14 +64,15 @@ class Connectome:
     @cached_property
     def weight(self) -> IntArray:
         """(E,) the strength of each of `dag.edges`, as in fourward.draw(worm.dag, weight=worm.weight)."""
-        strength, labels = dict(zip(self.edges, self.strength.tolist(), strict=True)), self.dag.labels
-        return readonly(np.array([strength[labels[u], labels[v]] for u, v in self.dag.edges.tolist()]))
+        removed = set(self.removed)
+        kept = [k for k, edge in enumerate(self.edges) if edge not in removed]
+        return readonly(self.dag.align(self.strength[kept], [self.edges[k] for k in kept]))
 
     @cached_property
     def _acyclic(self) -> Acyclic:
         return self.acyclic()
 
-    def acyclic(self, *, inputs: Chosen = None, outputs: Chosen = None) -> Acyclic:
+    def acyclic(self, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Acyclic:
         """The same with inputs and outputs of your choice; see `fourward.orient.remove_feedback`."""
         return remove_feedback(self.edges, nodes=self.classes, inputs=inputs, outputs=outputs)
 

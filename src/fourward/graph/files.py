@@ -13,7 +13,7 @@ from fourward._files import replacing
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient, settle
-from fourward.graph._dag import Chosen, Dag
+from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed
 
 __all__ = ["ENDINGS", "AnnotatedDag", "AnnotatedGraph", "format_of", "read", "read_dag", "write"]
@@ -103,8 +103,8 @@ def read_dag(
     seed: Seed = None,
     remove_feedback: bool = False,
     merge: bool = False,
-    inputs: Chosen = None,
-    outputs: Chosen = None,
+    inputs: LabelChoice = None,
+    outputs: LabelChoice = None,
     **options: Any,
 ) -> AnnotatedDag:
     """A graph file as a Dag, with its weights, biases and activations, and what was removed on the way.

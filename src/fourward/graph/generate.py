@@ -176,8 +176,7 @@ def shuffle_degrees(dag: Dag, *, rounds: int = 20, seed: Seed = None) -> Dag:
 
 def _with_edges(dag: Dag, edges: IntArray) -> Dag:
     """Other edges between the same nodes."""
-    inputs, outputs = ([dag.labels[v] for v in nodes.tolist()] for nodes in (dag.inputs, dag.outputs))
-    return Dag._build(EdgeList(edges[:, 0], edges[:, 1], dag.labels, directed=True), inputs, outputs)
+    return Dag.from_arrays(edges, labels=dag.labels, inputs=dag.inputs, outputs=dag.outputs)
 
 
 def _largest_component(pairs: IntArray, n: int, rng: np.random.Generator, order: Order = "random") -> Dag:

@@ -16,7 +16,7 @@ from fourward.errors import GraphError, OptionError, summarize
 from fourward.graph import _convert
 from fourward.graph._components import components
 from fourward.graph._convert import EdgeList, Nodes
-from fourward.graph._dag import Chosen, Dag
+from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph._toposort import BoolArray, sort_edges
 
 Seed = int | np.random.Generator | None
@@ -30,7 +30,7 @@ class Acyclic(NamedTuple):
 
 
 def random_order(
-    graph: Any, *, seed: Seed = None, nodes: Nodes = None, inputs: Chosen = None, outputs: Chosen = None
+    graph: Any, *, seed: Seed = None, nodes: Nodes = None, inputs: LabelChoice = None, outputs: LabelChoice = None
 ) -> Dag:
     """Direct an undirected graph along a random order of its nodes, as RandWire and the paper do.
 
@@ -52,8 +52,8 @@ def by_order(
     order: Iterable[Hashable],
     *,
     nodes: Nodes = None,
-    inputs: Chosen = None,
-    outputs: Chosen = None,
+    inputs: LabelChoice = None,
+    outputs: LabelChoice = None,
 ) -> Dag:
     """Direct an undirected graph from earlier to later nodes of an order that lists each label once."""
     raw = _undirected(graph, nodes)
@@ -69,7 +69,9 @@ def by_order(
     return along(raw, rank, inputs, outputs)
 
 
-def remove_feedback(graph: Any, *, nodes: Nodes = None, inputs: Chosen = None, outputs: Chosen = None) -> Acyclic:
+def remove_feedback(
+    graph: Any, *, nodes: Nodes = None, inputs: LabelChoice = None, outputs: LabelChoice = None
+) -> Acyclic:
     """Make a directed graph acyclic by removing a small set of edges (Eades, Lin and Smyth, 1993).
 
     Only edges inside strongly connected components are candidates, so a graph without cycles loses nothing. Linear in
@@ -92,7 +94,7 @@ def remove_feedback(graph: Any, *, nodes: Nodes = None, inputs: Chosen = None, o
         for u, v in zip(raw.source[removed].tolist(), raw.target[removed].tolist(), strict=True)
     ]
     kept = raw._replace(source=raw.source[~removed], target=raw.target[~removed])
-    return Acyclic(Dag._build(kept, inputs, outputs), pairs)
+    return Acyclic(Dag.from_edge_list(kept, inputs=inputs, outputs=outputs), pairs)
 
 
 def generator(seed: Seed) -> np.random.Generator:
@@ -132,12 +134,13 @@ def _from_symmetric(matrix: Any, raw: EdgeList) -> EdgeList:
     return raw._replace(source=raw.source[upper], target=raw.target[upper])
 
 
-def along(raw: EdgeList, rank: IntArray, inputs: Chosen = None, outputs: Chosen = None) -> Dag:
+def along(raw: EdgeList, rank: IntArray, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
     """Each edge from the node of lower rank to the node of higher rank."""
     turn = rank[raw.source] > rank[raw.target]
     source = np.where(turn, raw.target, raw.source)
     target = np.where(turn, raw.source, raw.target)
-    return Dag._build(raw._replace(source=source, target=target, directed=True), inputs, outputs)
+    directed = raw._replace(source=source, target=target, directed=True)
+    return Dag.from_edge_list(directed, inputs=inputs, outputs=outputs)
 
 
 def feedback_edges(raw: EdgeList) -> BoolArray:
