@@ -17,9 +17,9 @@ import torch
 
 from benchmarks import rivals
 from benchmarks.report import write_cpu_report
-from benchmarks.timing import RESULTS, facts, store, take_turns
+from benchmarks.storage import RESULTS, facts, store
 from fourward import Dag, FourWard, connectomes, generate, paper
-from fourward.study._timing import training_step
+from fourward.study._timing import median_seconds, training_step
 
 SIZES, DENSITIES, BATCHES = (64, 128, 256, 512, 1024), (0.2, 0.4, 0.6, 0.8, 1.0), (32, 128, 512)
 METHODS: dict[str, Callable[..., torch.nn.Module]] = {
@@ -94,9 +94,9 @@ def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...]) -> list[di
         forward: dict[str, Callable[[], object]] = {name: partial(model, x) for name, model in methods.items()}
         forward |= {"csr": partial(csr, x), "mlp": partial(mlp, x_mlp)}
         with torch.no_grad():
-            forward_times = take_turns(forward)
+            forward_times = median_seconds(forward)
         steps = {name: training_step(model, x) for name, model in methods.items()}
-        train_times = take_turns({**steps, "mlp": training_step(mlp, x_mlp)}, least=3)
+        train_times = median_seconds({**steps, "mlp": training_step(mlp, x_mlp)}, min_rounds=3)
         cell = {**what, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
         cells.append({**cell, "forward": forward_times, "train": train_times})
         print(_line(cells[-1]), flush=True)
@@ -120,7 +120,7 @@ def measure_solves() -> list[dict[str, Any]]:
                 calls: dict[str, Callable[[], object]] = {"fourward": partial(net, torch.ones(batch, 1))}
                 calls |= rivals.triangular_solves(net.dag, batch)
                 with torch.no_grad():
-                    times = take_turns(calls)
+                    times = median_seconds(calls)
                 cells.append({"n": n, "batch": batch, "height": n, "forward": times, "train": {}})
         passes.append(cells)
     return [quietest(cells) for cells in zip(*passes, strict=True)]
@@ -138,7 +138,9 @@ def measure_cold() -> list[dict[str, Any]]:
                 x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
                 calls = {"fourward": partial(net, x), "masked": partial(masked, x), "mlp": partial(mlp, x_mlp)}
                 with torch.no_grad():
-                    cells.append({"n": n, "p": p, "batch": batch, "forward": take_turns(calls, least=15, bare=True)})
+                    cells.append(
+                        {"n": n, "p": p, "batch": batch, "forward": median_seconds(calls, min_rounds=15, cold=True)}
+                    )
     return cells
 
 
@@ -164,11 +166,11 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
     csr = rivals.sparse_levels(net)
     x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
     with torch.no_grad():
-        forward = take_turns(
-            {"fourward": lambda: net(x), "csr": lambda: csr(x), "mlp": lambda: mlp(x_mlp)}, least=3, seconds=1.0
+        forward = median_seconds(
+            {"fourward": lambda: net(x), "csr": lambda: csr(x), "mlp": lambda: mlp(x_mlp)}, min_rounds=3, seconds=1.0
         )
     steps = {"fourward": training_step(net, x), "mlp": training_step(mlp, x_mlp)}
-    train = take_turns(steps, least=3, seconds=1.0)
+    train = median_seconds(steps, min_rounds=3, seconds=1.0)
     what = {"graph": family, "degree": degree, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges}
     cell = {**what, "height": net.layering.height, "forward": forward, "train": train}
     print(_line(cell), flush=True)

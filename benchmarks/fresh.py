@@ -50,17 +50,13 @@ def a_million_nodes() -> dict[str, Any]:
     import torch
 
     from fourward import Dag, FourWard
-    from fourward.study._timing import training_step
+    from fourward.study._timing import HostClock, training_step
 
     dag = Dag.from_edges(random_edges(10**6, 10**7), nodes=10**6)
     net = FourWard(dag, seed=0)
     step = training_step(net, torch.ones(32, dag.num_inputs))
     before = _peak()
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
+    times = [HostClock().time(step) for _ in range(4)]
     # Weights, gradients and Adam's two moments; activations and their gradients.
     floor = (4 * dag.num_edges * 4 + 2 * dag.num_nodes * 32 * 4) / 2**30
     return {"seconds": sorted(times)[1], "peak_gib": _peak(), "peak_gib_before": before, "tensors_gib": floor}
@@ -70,9 +66,9 @@ def overhead() -> dict[str, Any]:
     """Microseconds of a forward pass at N=64, p=0.2, B=32, and of the kernel in it."""
     import torch
 
-    from benchmarks.timing import take_turns
     from fourward import FourWard, generate
     from fourward.engine._cpu import launch, threads
+    from fourward.study._timing import median_seconds
 
     net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
     x = torch.ones(32, net.dag.num_inputs)
@@ -84,7 +80,7 @@ def overhead() -> dict[str, Any]:
         held = launch.forward(x, net.weight, net.bias, program, shape, None, 0.0, False)
         threads.run = run
         calls = {"pass": lambda: net(x), "kernel": lambda: run(*kept[0])}
-        times = take_turns(calls, seconds=2.0, most=5000)
+        times = median_seconds(calls, seconds=2.0, max_rounds=5000)
     del held  # the kernel wrote there
     return {name: 1e6 * seconds for name, seconds in times.items()}
 

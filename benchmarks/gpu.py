@@ -23,7 +23,7 @@ from benchmarks.fresh import FIRST_USES
 from benchmarks.gpu_cells import Settings, measure, measure_large
 from benchmarks.gpu_host import card_facts, copy_bandwidth, first_use, host_overhead
 from benchmarks.gpu_report import goals, plot_gpu, report_text
-from benchmarks.timing import RESULTS, store
+from benchmarks.storage import RESULTS, store
 from fourward import connectomes, generate
 from fourward._files import replacing
 
@@ -93,7 +93,7 @@ class Run:
         self.data["failures"].append(f"{where}: {type(error).__name__}: {said.strip()[-400:]}")
         print(self.data["failures"][-1], file=sys.stderr, flush=True)
         self.save()
-        self.settings.clock.settle()
+        self.settings.clock.synchronize()
 
     def save(self) -> None:
         """All that is known, as JSON and as a report."""

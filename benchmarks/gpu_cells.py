@@ -17,7 +17,8 @@ from benchmarks.contest import relative_error as error_of
 from benchmarks.cpu import MOST_PAIRS
 from benchmarks.fresh import random_edges
 from fourward import Dag, FourWard, paper
-from fourward.study._timing import Clock, CutOff, clock_for, training_step
+from fourward.study._limits import CutOff
+from fourward.study._timing import Clock, clock_for, training_step
 
 #: Never cut off, however slow: the goals are about these.
 ALWAYS = ("fourward", "fourward graph", "masked", "masked graph")
@@ -48,7 +49,7 @@ class Settings:
 
     def contest(self, makers: dict[str, Maker], wants: dict[str, Tensor] | None = None) -> Outcome:
         """With these limits."""
-        return contest(makers, self.clock, wants=wants, rounds=self.rounds, limit=self.limit, always=ALWAYS)
+        return contest(makers, self.clock, expected=wants, rounds=self.rounds, limit=self.limit, always=ALWAYS)
 
     def random(self, batch: int, width: int) -> Tensor:
         """(batch, width) features on the device, the same each time."""
@@ -118,7 +119,7 @@ def measure_large(edges: int, degree: int, batch: int, settings: Settings) -> di
     # What graphs captured for earlier cells still hold.
     before = torch.cuda.memory_allocated() if settings.graphs else 0
     net = FourWard(dag, seed=0, device=settings.device)
-    settings.clock.settle()
+    settings.clock.synchronize()
     marks.append(time.perf_counter())
     x = settings.random(batch, dag.num_inputs)
     memory = memory_of(net, x, before) if settings.graphs else {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,10 +12,10 @@ from benchmarks import rivals
 from benchmarks.contest import as_is, contest
 from benchmarks.fresh import first_uses
 from benchmarks.gpu_cells import Settings
-from benchmarks.timing import facts
+from benchmarks.storage import facts
 from fourward import FourWard, generate
 from fourward.study._environment import driver
-from fourward.study._timing import training_step
+from fourward.study._timing import LaunchClock, Turn, alternate, training_step
 
 
 def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:
@@ -72,14 +70,8 @@ def first_use(nodes: int, settings: Settings) -> dict[str, Any]:
 def _host_times(
     calls: dict[str, Callable[[], object]], settings: Settings, burst: int = 50, rounds: int = 21
 ) -> dict[str, float]:
-    """Median seconds in which the host has sent off each call, in turns; few at a time, so that no queue is full."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            settings.clock.settle()
-            start = time.perf_counter()
-            for _ in range(burst):
-                call()
-            found[name].append((time.perf_counter() - start) / burst)
-    settings.clock.settle()
-    return {name: statistics.median(seconds) for name, seconds in found.items()}
+    """Median seconds in which the host has issued each call, in turns; few at a time, so that no queue is full."""
+    turns = {name: Turn(call, burst, 0, rounds) for name, call in calls.items()}
+    times = alternate(turns, LaunchClock(settings.clock))
+    settings.clock.synchronize()
+    return times

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.fresh import FIRST_USES
 from benchmarks.report import Cells, Kinds, facts_text, grid_name, plot_grid, ratios
-from benchmarks.timing import geometric_mean
+from benchmarks.storage import geometric_mean
 
 NAMES = {
     "fourward": "**fourward**",

@@ -22,7 +22,7 @@ from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import card_facts
-from benchmarks.timing import RESULTS, store
+from benchmarks.storage import RESULTS, store
 from fourward import Dag, FourWard, connectomes, generate
 from fourward.study._timing import Call, clock_for
 

@@ -96,7 +96,7 @@ def _row(one: dict[str, Any]) -> str:
 
 def main(words: list[str] | None = None) -> None:
     """Measure all sizes, and write memory.json and memory.md."""
-    from benchmarks.timing import RESULTS, facts, store
+    from benchmarks.storage import RESULTS, facts, store
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--edges", type=int, nargs="+", default=SIZES)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import RESULTS, geometric_mean
+from benchmarks.storage import RESULTS, geometric_mean
 from fourward._files import replacing
 from fourward.errors import require
 

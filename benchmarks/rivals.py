@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from fourward.graph._dag import Dag
 from fourward.nn._fourward import FourWard
-from fourward.study import _bench
+from fourward.study._bench import make_mlp
 
 
 def mlp(num_weights: int, device: str = "cpu") -> tuple[nn.Module, int]:
     """An MLP of four equal layers with as many weights, and its width."""
-    made = _bench.mlp(num_weights, device)
-    return made, len(next(made.parameters()))
+    model = make_mlp(num_weights, device)
+    return model, len(next(model.parameters()))
 
 
 def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:

@@ -21,8 +21,8 @@ TINY += ["--edges", "300", "--cell-seconds", "5"]
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    """Bursts of one call, so that a rehearsal takes no time."""
-    monkeypatch.setattr(contests, "BURST", 0.0)
+    """Turns of one call, so that a rehearsal takes no time."""
+    monkeypatch.setattr(contests, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(gpu, "DEGREES", (3, 10))
     monkeypatch.setattr(gpu, "plot_gpu", lambda data, path: None)
     gc.freeze()  # as the benchmark itself does after each graph
@@ -113,8 +113,8 @@ def test_a_contest_times_the_right_and_names_the_rest():
 
     makers = {"right": as_is(lambda: right), "wrong": as_is(lambda: wrong), "broken": broken}
     makers |= {"slow": as_is(lambda: time.sleep(0.02)), "needed": as_is(lambda: time.sleep(0.02))}
-    wants = {"right": right, "wrong": right}
-    outcome = contest(makers, HostClock(), wants=wants, rounds=3, limit=0.03, always=("needed",))
+    expected = {"right": right, "wrong": right}
+    outcome = contest(makers, HostClock(), expected=expected, rounds=3, limit=0.03, always=("needed",))
     assert outcome.times.keys() == {"right", "needed"}
     assert outcome.missing["wrong"] == "failed: ValueError: wrong result, relative error inf"
     assert outcome.missing["broken"] == "failed: RuntimeError: can't"

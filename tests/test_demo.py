@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from fourward import FourWard, demo, generate
+from fourward.study._timing import HostClock
 
 
 def test_the_worm_learns_the_digits(tmp_path, capsys):
@@ -25,13 +26,15 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
 
 
 def test_slow_methods_are_timed_once(monkeypatch):
-    called = []
-    monkeypatch.setattr(demo, "_seconds", lambda call: called.append(call) or 1.0)
+    calls = []
+    monkeypatch.setattr(HostClock, "time", lambda clock, call, count=1: calls.append(count) or 1.0)
+    calibration = 2 * 4  # two calls each of two methods, forward and backward
     net = FourWard(generate.chain(3), seed=0)
     assert set(demo.time_methods(net, limit=-1.0).values()) == {(1.0, 1.0)}
-    assert len(called) == 4
-    demo.time_methods(net, repeats=3, limit=60.0)
-    assert len(called) == 4 + 3 * 4
+    assert calls == [1] * (calibration + 4)
+    calls.clear()
+    demo.time_methods(net, rounds=3, limit=60.0)
+    assert calls == [1] * (calibration + 3 * 4)
 
 
 def test_the_command_explains_itself():

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from fourward.errors import require
 from fourward.graph.connectomes import load
 from fourward.nn._fourward import FourWard
 from fourward.paper import Masked4Ward
+from fourward.study._timing import median_seconds
 from fourward.train._callbacks import Progress
 from fourward.train._data import bundled, split
 from fourward.train._fit import fit
@@ -30,37 +30,30 @@ class Outcome(NamedTuple):
 
     accuracy: float
     seconds: float
-    times: dict[str, tuple[float, float]]  #: seconds of a forward pass and of a training step, by method
+    times: dict[str, tuple[float, float]]  #: seconds of a forward pass, and of forward and backward, by method
     picture: Path
 
 
-def time_methods(net: FourWard, repeats: int = 30, limit: float = 5.0) -> dict[str, tuple[float, float]]:
-    """Median seconds of a forward pass and of a training step: the paper's method and ours, taking turns.
+def time_methods(net: FourWard, rounds: int = 30, limit: float = 5.0) -> dict[str, tuple[float, float]]:
+    """Median seconds of a forward pass, and of forward and backward: the paper's method and ours, alternating.
 
-    After `limit` seconds no further turn begins: beside other work a step of the paper's method may take seconds.
+    After `limit` seconds no further round begins: beside other work a step of the paper's method may take seconds.
     """
     masked = Masked4Ward(net.dag, seed=0)
     masked.load_edge_weights(net.weight, net.bias)
     x = torch.randn(BATCH, net.dag.num_inputs, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(masked(x), net(x), rtol=1e-4, atol=1e-4)
     methods = {"the paper's method": masked, f"fourward ({net.engine})": net}
-    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in methods}
-    end = time.perf_counter() + limit
-    for turn in range(repeats):
-        if turn and time.perf_counter() > end:
-            break
-        for name, model in methods.items():
-            with torch.no_grad():
-                found[name][0].append(_seconds(lambda model=model: model(x)))  # type: ignore[misc]
-            found[name][1].append(_seconds(lambda model=model: model(x).sum().backward()))  # type: ignore[misc]
-            model.zero_grad()
-    return {name: (statistics.median(f), statistics.median(t)) for name, (f, t) in found.items()}
+    settings: dict[str, Any] = {"seconds": limit / 2, "min_rounds": 1, "max_rounds": rounds, "cold": True}
+    with torch.no_grad():
+        forward = median_seconds({name: partial(model, x) for name, model in methods.items()}, **settings)
+    backward = median_seconds({name: partial(_backward, model, x) for name, model in methods.items()}, **settings)
+    return {name: (forward[name], backward[name]) for name in methods}
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def _backward(model: nn.Module, x: Tensor) -> None:
+    model.zero_grad()
+    model(x).sum().backward()
 
 
 def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:

@@ -43,8 +43,8 @@ def test_every_run_of_the_grid_is_a_row(store, experiment):
 def test_networks_are_built_once_for_all_batch_sizes(store, monkeypatch):
     built = []
     classes = {name: partial(lambda name, make, *a, **k: built.append(name) or make(*a, **k), name, make)
-               for name, make in _grid._CLASSES.items()}  # fmt: skip
-    monkeypatch.setattr(_grid, "_CLASSES", classes)
+               for name, make in _grid.METHOD_CLASSES.items()}  # fmt: skip
+    monkeypatch.setattr(_grid, "METHOD_CLASSES", classes)
     run(store, {"times": TINY})
     assert sorted(built) == sorted(METHODS * 2 * 2 * 2)
 
@@ -57,7 +57,7 @@ def test_batches_are_ones_without_gradients_and_training_trains(store, monkeypat
             seen.append((x.shape[0], bool((x == 1).all()), torch.is_grad_enabled(), self.weights[0].grad is not None))
             return super().forward(x)
 
-    monkeypatch.setattr(_grid, "_CLASSES", {"4ward": Spy})
+    monkeypatch.setattr(_grid, "METHOD_CLASSES", {"4ward": Spy})
     small = Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2,), seeds=1, batches=3, methods=("4ward",))
     run(store, {"times": small})
     assert set(seen) == {(2, True, False, False)}
@@ -119,7 +119,7 @@ class Wrong(Masked4Ward):
 
 
 def with_methods(monkeypatch, **classes):
-    monkeypatch.setattr(_grid, "_CLASSES", {"4ward": Masked4Ward, **classes})
+    monkeypatch.setattr(_grid, "METHOD_CLASSES", {"4ward": Masked4Ward, **classes})
     return Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2, 3), seeds=1, batches=20, methods=("4ward", *classes))
 
 
@@ -134,7 +134,7 @@ def test_a_cut_off_run_keeps_what_was_seen(store, monkeypatch):
             assert row.values["mean"] >= 0.06
             assert row.note.startswith("cut off after 0.4")
     assert run(store, {"times": limited}).skipped == 4
-    monkeypatch.setitem(_grid._CLASSES, "sequential", Masked4Ward)
+    monkeypatch.setitem(_grid.METHOD_CLASSES, "sequential", Masked4Ward)
     assert run(store, {"times": limited}, retry=True).ended == {"done": 2}
     assert {row.status for row in store.rows()} == {"done"}
 
@@ -161,7 +161,7 @@ def test_what_fails_is_noted_and_tried_again(store, monkeypatch):
         "building failed: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 TiB"
     )  # fmt: skip
     assert notes["sequential"] == "ArithmeticError: the outputs differ from those of 4ward by 1"
-    monkeypatch.setattr(_grid, "_CLASSES", dict.fromkeys(METHODS, Masked4Ward))
+    monkeypatch.setattr(_grid, "METHOD_CLASSES", dict.fromkeys(METHODS, Masked4Ward))
     summary = run(store, {"times": protocol})
     assert (summary.ended, summary.skipped) == ({"done": 4}, 2)
 
@@ -176,7 +176,7 @@ def test_graphs_with_nothing_to_train_fail_alone(store):
 
 def test_without_a_card_cuda_is_refused(store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(OptionError, match="no CUDA device here"):
+    with pytest.raises(OptionError, match=r"no CUDA device here\. Pass device='cpu'"):
         run(store, {"times": Protocol(device="cuda")})
 
 
@@ -225,7 +225,7 @@ def test_reassignment_of_another_layering_of_the_same_network_is_timed(store, mo
             used.append(layering.level.tolist())
             super().__init__(dag, layering=layering, **options)
 
-    monkeypatch.setitem(_grid._CLASSES, "4ward", Spy)
+    monkeypatch.setitem(_grid.METHOD_CLASSES, "4ward", Spy)
     assert run(store, {"reassignment": protocol}).ended == {"done": 2 * 3 * 2}
     rows = store.rows("reassignment")
     height = _reassignment.mean_height(16, 0.3)

@@ -12,8 +12,17 @@ from itertools import pairwise
 import pytest
 import torch
 
-from fourward.study import _timing
-from fourward.study._timing import CutOff, HostClock, one_line, summary, take_turns, within
+from fourward.study._limits import CutOff, one_line, time_limit
+from fourward.study._timing import (
+    HostClock,
+    LaunchClock,
+    Turn,
+    alternate,
+    median_seconds,
+    summarize_turns,
+    time_batches,
+    training_step,
+)
 
 
 class Calls:
@@ -35,15 +44,15 @@ class Clock(HostClock):
     def __init__(self, calls):
         self.calls = calls
 
-    def burst(self, call, calls):
+    def time(self, call, calls=1):
         for _ in range(calls):
             call()
         return calls * self.calls.seconds[self.calls.made[-1]]
 
 
-def test_runs_take_turns_and_every_batch_counts_once():
+def test_runs_time_batches_and_every_batch_counts_once():
     calls = Calls(quick=0.001, slow=0.1)
-    found = dict(take_turns(calls.all(), Clock(calls), batches=10))
+    found = dict(time_batches(calls.all(), Clock(calls), batches=10))
     assert found["quick"].status == found["slow"].status == "done"
     for name, seconds in calls.seconds.items():
         values = found[name].values
@@ -60,21 +69,55 @@ def test_runs_take_turns_and_every_batch_counts_once():
 
 def test_short_runs_end_first_and_come_out_first():
     calls = Calls(slow=0.1, quick=0.001)
-    assert [name for name, _ in take_turns(calls.all(), Clock(calls), batches=20)] == ["quick", "slow"]
+    assert [name for name, _ in time_batches(calls.all(), Clock(calls), batches=20)] == ["quick", "slow"]
 
 
 def test_a_summary_weighs_turns_by_their_batches():
-    found = summary([(2, 2.0), (1, 4.0)])
+    found = summarize_turns([(2, 2.0), (1, 4.0)])
     assert found == {"mean": 2.0, "median": 2.5, "deviation": pytest.approx(4.5**0.5), "count": 3}
-    assert summary([(3, 6.0)]) == {"mean": 2.0, "median": 2.0, "deviation": None, "count": 3}
-    assert summary([]) == {"mean": None, "median": None, "deviation": None, "count": 0}
+    assert summarize_turns([(3, 6.0)]) == {"mean": 2.0, "median": 2.0, "deviation": None, "count": 3}
+    assert summarize_turns([]) == {"mean": None, "median": None, "deviation": None, "count": 0}
+
+
+def test_medians_are_of_alternating_turns_until_each_has_had_its_rounds():
+    calls = Calls(often=0.5, seldom=2.0)
+    turns = {"often": Turn(calls["often"], 3, 1, 4), "seldom": Turn(calls["seldom"], 1, 0, 2)}
+    assert alternate(turns, Clock(calls)) == {"often": 0.5, "seldom": 2.0}
+    assert calls.made == 2 * [*["often"] * 4, "seldom"] + 2 * ["often"] * 4
+    calls.made.clear()
+    alternate(turns, Clock(calls), seconds=-1.0, min_rounds=3)
+    assert calls.made == 2 * [*["often"] * 4, "seldom"] + ["often"] * 4
+    assert alternate({}, Clock(calls)) == {}
+
+
+def test_turns_of_short_calls_warm_up_and_are_longer():
+    calls = Calls(short=0.001, long=0.1)
+    assert median_seconds(calls.all(), Clock(calls), max_rounds=2) == pytest.approx({"short": 0.001, "long": 0.1})
+    assert calls.made == ["short"] * 3 + ["long"] * 3 + 2 * (["short"] * (2 + 5) + ["long"])
+
+
+def test_cold_turns_are_single_calls():
+    calls = Calls(one=0.001, other=0.001)
+    median_seconds(calls.all(), Clock(calls), max_rounds=3, cold=True)
+    assert calls.made == ["one"] * 3 + ["other"] * 3 + 3 * ["one", "other"]
+
+
+def test_the_host_is_timed_from_an_idle_device_on():
+    events = []
+
+    class Device(HostClock):
+        def synchronize(self):
+            events.append("idle")
+
+    assert LaunchClock(Device()).time(lambda: events.append("call"), 2) > 0
+    assert events == ["idle", "call", "call"]
 
 
 def test_what_is_too_slow_is_cut_off_with_what_was_seen():
     def slow():
         time.sleep(0.06)
 
-    found = dict(take_turns({"slow": slow, "quick": lambda: None}, HostClock(), batches=50, limit=0.4))
+    found = dict(time_batches({"slow": slow, "quick": lambda: None}, HostClock(), batches=50, limit=0.4))
     assert found["quick"].status == "done"
     timed = found["slow"]
     assert timed.status == "cut off"
@@ -90,7 +133,7 @@ def test_a_call_that_does_not_end_is_interrupted():
         while time.perf_counter() < end:
             pass
 
-    ((_, timed),) = take_turns({"endless": endless}, HostClock(), batches=5, limit=0.1)
+    ((_, timed),) = time_batches({"endless": endless}, HostClock(), batches=5, limit=0.1)
     assert (timed.status, timed.values["count"], timed.values["mean"]) == ("cut off", 0, None)
 
 
@@ -102,16 +145,16 @@ def test_the_first_batch_counts_if_it_is_all_there_is():
         while time.perf_counter() < end:
             pass
 
-    ((_, timed),) = take_turns({"slow": slower_and_slower}, HostClock(), batches=5, limit=0.3)
+    ((_, timed),) = time_batches({"slow": slower_and_slower}, HostClock(), batches=5, limit=0.3)
     assert (timed.status, timed.values["count"]) == ("cut off", 1)
     assert 0.05 <= timed.values["mean"] < 0.3
-    assert "all that was seen" in timed.note
+    assert "only the first, a warm-up, was measured" in timed.note
 
 
 def test_compiling_is_no_part_of_a_run():
     pauses = iter([0.3])
     call = {"ours": lambda: time.sleep(next(pauses, 0))}
-    ((_, timed),) = take_turns(call, HostClock(), batches=5, limit=0.2, compiled=frozenset(call))
+    ((_, timed),) = time_batches(call, HostClock(), batches=5, limit=0.2, compiled=frozenset(call))
     assert (timed.status, timed.values["count"]) == ("done", 5)
 
 
@@ -124,7 +167,7 @@ def test_an_error_ends_its_own_run_only():
             raise ArithmeticError("that's wrong")
 
     calls = {"broken": broken, "fine": lambda: "right", "wrong": lambda: "wrong"}
-    found = dict(take_turns(calls, HostClock(), batches=3, check=check))
+    found = dict(time_batches(calls, HostClock(), batches=3, check=check))
     assert found["broken"][1:3] == ("failed", "MemoryError: no room")
     assert found["wrong"][1:3] == ("failed", "ArithmeticError: that's wrong")
     assert found["fine"].values["count"] == 3
@@ -137,15 +180,15 @@ def test_an_error_in_one_line_is_text_that_can_be_stored():
 @pytest.mark.parametrize("grad", [True, False])
 def test_autograd_records_only_where_it_is_asked_to(grad):
     seen = []
-    list(take_turns({"a": lambda: seen.append(torch.is_grad_enabled())}, HostClock(), batches=2, grad=grad))
+    list(time_batches({"a": lambda: seen.append(torch.is_grad_enabled())}, HostClock(), batches=2, grad=grad))
     assert set(seen) == {grad}
     assert torch.is_grad_enabled()
 
 
-def test_garbage_is_collected_between_runs_and_not_within():
+def test_garbage_is_collected_between_runs_and_not_time_limit():
     seen = []
     assert gc.isenabled()
-    for _ in take_turns({"a": lambda: seen.append(gc.isenabled())}, HostClock(), batches=2):
+    for _ in time_batches({"a": lambda: seen.append(gc.isenabled())}, HostClock(), batches=2):
         pass
     assert set(seen) == {False}
     assert gc.isenabled()
@@ -153,7 +196,7 @@ def test_garbage_is_collected_between_runs_and_not_within():
 
 def test_an_alarm_leaves_nothing_behind():
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(CutOff), within(0.01):
+    with pytest.raises(CutOff), time_limit(0.01):
         time.sleep(60)
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
@@ -162,7 +205,7 @@ def test_an_alarm_leaves_nothing_behind():
 def test_an_alarm_that_rings_at_once_leaves_nothing_behind():
     before = signal.getsignal(signal.SIGALRM)
     for _ in range(300):
-        with suppress(CutOff), within(1e-6):
+        with suppress(CutOff), time_limit(1e-6):
             pass
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
         assert signal.getsignal(signal.SIGALRM) is before
@@ -178,7 +221,7 @@ def test_an_alarm_that_rings_where_nobody_can_hear_it_rings_again(monkeypatch):
         del thing
         time.sleep(60)
 
-    with pytest.raises(CutOff), within(0.1):
+    with pytest.raises(CutOff), time_limit(0.1):
         let_go()
     assert heard == []
     assert sys.unraisablehook == heard.append
@@ -187,7 +230,7 @@ def test_an_alarm_that_rings_where_nobody_can_hear_it_rings_again(monkeypatch):
 def test_what_else_a_callback_raises_is_still_reported(monkeypatch):
     heard = []
     monkeypatch.setattr(sys, "unraisablehook", heard.append)
-    with within(60):
+    with time_limit(60):
         thing = HostClock()
         one = weakref.ref(thing, lambda _: 1 / 0)
         del thing
@@ -198,7 +241,7 @@ def test_what_else_a_callback_raises_is_still_reported(monkeypatch):
 def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():
     found = []
     work = {"slow": lambda: time.sleep(0.1)}
-    thread = threading.Thread(target=lambda: found.extend(take_turns(work, HostClock(), batches=9, limit=0.15)))
+    thread = threading.Thread(target=lambda: found.extend(time_batches(work, HostClock(), batches=9, limit=0.15)))
     thread.start()
     thread.join()
     ((_, timed),) = found
@@ -209,6 +252,6 @@ def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():
 def test_a_training_step_changes_nothing_and_has_gradients():
     model = torch.nn.Linear(3, 2)
     before = model.weight.detach().clone()
-    _timing.training_step(model, torch.ones(4, 3))()
+    training_step(model, torch.ones(4, 3))()
     assert model.weight.grad.abs().sum() > 0
     torch.testing.assert_close(model.weight, before)

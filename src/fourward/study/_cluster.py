@@ -19,6 +19,7 @@ from typing import Any
 
 from fourward.errors import OptionError, StudyError, require
 from fourward.study._environment import code
+from fourward.study._limits import one_line
 from fourward.study._protocol import Key
 from fourward.study._run import Progress, Summary
 from fourward.study._store import FAILED, Store
@@ -137,8 +138,6 @@ def dask_setup(worker: Any) -> None:
 def _reason(error: BaseException) -> str:
     if isinstance(error, require("distributed", "study").KilledWorker):
         return "its worker died each time that it was tried"
-    from fourward.study._timing import one_line  # inside: it brings torch
-
     return one_line(error)
 
 

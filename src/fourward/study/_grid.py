@@ -12,28 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fourward.errors import OptionError
+from fourward.errors import OptionError, Repair
 from fourward.graph._dag import Dag
 from fourward.graph.generate import erdos_renyi
 from fourward.layering import Layering, longest_path
 from fourward.nn._fourward import FourWard
 from fourward.paper import DeepStruct, Masked4Ward, SequentialBaseline
+from fourward.study._limits import CutOff, no_collection, one_line, time_limit
 from fourward.study._protocol import Key, Protocol, graph_keys, grid_keys
 from fourward.study._store import CUT_OFF, FAILED
 from fourward.study._task import Outcome, Task
-from fourward.study._timing import (
-    Call,
-    CutOff,
-    clock_for,
-    no_collection,
-    one_line,
-    summary,
-    take_turns,
-    training_step,
-    within,
-)
+from fourward.study._timing import Call, clock_for, summarize_turns, time_batches, training_step
 
-_CLASSES: Mapping[str, Callable[..., nn.Module]] = {
+METHOD_CLASSES: Mapping[str, Callable[..., nn.Module]] = {
     "sequential": SequentialBaseline,
     "deepstruct": DeepStruct,
     "4ward": Masked4Ward,
@@ -66,9 +57,9 @@ def attributes(protocol: Protocol) -> Iterator[Task]:
 
 
 def check_device(device: str) -> None:
-    """A card must be there."""
+    """Raises OptionError if torch can't run on the device here."""
     if device == "cuda" and not torch.cuda.is_available():
-        raise OptionError("device 'cuda' came, but torch sees no CUDA device here. Try --device cpu.")
+        raise OptionError("torch sees no CUDA device here.", Repair("device", "cpu", "run on the CPU"))
 
 
 def graph_of(key: Mapping[str, Any], seed: str = "seed") -> Dag:
@@ -92,8 +83,8 @@ class Networks:
         limit = math.inf if method in _COMPILED else self.protocol.limit
         start = time.perf_counter()
         try:
-            with no_collection(), within(limit):
-                make = _CLASSES[method]
+            with no_collection(), time_limit(limit):
+                make = METHOD_CLASSES[method]
                 self.built[name] = make(self.dag, seed=0, layering=layering, device=self.protocol.device)
         except CutOff:
             self._over(name, limit)
@@ -109,8 +100,8 @@ class Networks:
         """Time networks at a batch size; the first one's result is what the others' must be."""
         calls = self._calls(names, torch.ones(batch, self.dag.num_inputs, device=self.protocol.device), train)
         for name in [name for name in names if name in self.missing]:
-            yield Outcome(names[name], summary([]), *self.missing[name], self.seconds.pop(name, 0.0))
-        ended = take_turns(
+            yield Outcome(names[name], summarize_turns([]), *self.missing[name], self.seconds.pop(name, 0.0))
+        ended = time_batches(
             calls,
             self.clock,
             batches=self.protocol.batches,
@@ -140,7 +131,7 @@ class Networks:
         self.missing[name] = CUT_OFF, f"cut off after {limit:.3g} s, while it was built"
 
     def _recover(self) -> None:
-        self.clock.settle()
+        self.clock.synchronize()
         if self.protocol.device == "cuda":
             torch.cuda.empty_cache()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fourward.study import _reassignment
+from fourward.study._limits import frozen_heap
 from fourward.study._protocol import Key, Protocol, cell_of, check_range
 from fourward.study._store import Scalar, Store
 from fourward.study._task import Outcome, Task
@@ -60,8 +61,6 @@ def run(
     ...     run(store, {"attributes": small}).ended, run(store, {"attributes": small}).skipped
     (Counter({'done': 2}), 2)
     """
-    from fourward.study._timing import long_lived  # inside: status needs no torch
-
     if seconds is not None:
         check_range("seconds", seconds, float, 0, 1e9)
     summary, begun = Summary(), time.perf_counter()
@@ -69,7 +68,7 @@ def run(
         work = _Work(experiment, list(tasks_of(experiment, protocol)), store, retry, on_progress)
         store.set_protocol(experiment, protocol.as_dict())
         summary.skipped += work.ended
-        with long_lived():
+        with frozen_heap():
             for outcome in work.outcomes(lambda: seconds is not None and time.perf_counter() - begun >= seconds):
                 summary.ended[outcome.status] += 1
         summary.left += sum(work.remaining.values())

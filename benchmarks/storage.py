@@ -1,0 +1,56 @@
+"""Results as JSON files, with the machine, the versions and the commit that they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fourward import __version__
+from fourward._files import replacing
+from fourward.study._environment import output_of, processor, versions
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def facts() -> dict[str, Any]:
+    """The machine, the versions and the commit that results belong to."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {"fourward": __version__} | versions("torch", "triton", "numpy", "numba", "scipy", "rustworkx"),
+        "commit": _commit(),
+    }
+
+
+def store(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Write results as JSON, all or nothing."""
+    path = folder / f"{name}.json"
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=1) + "\n")
+    return path
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Of ratios."""
+    return statistics.geometric_mean(values)
+
+
+def _commit() -> str:
+    here = "git", "-C", str(Path(__file__).parent)
+    commit = output_of(*here, "rev-parse", "HEAD")
+    changed = output_of(*here, "status", "--porcelain", "--", "../src", ".").splitlines()
+    own = [line for line in changed if "results" not in line]
+    return f"{commit} with changes" if own and commit != "unknown" else commit
