@@ -15,8 +15,8 @@ from PIL import Image
 
 import fourward as fw
 from fourward._files import replacing
+from fourward.engine._gpu.tiling import SIDE, cut_tiles
 from fourward.layering import longest_path, push_sources, reassign
-from fourward.plan._tiles import SIDE, cut_tiles
 from fourward.train import History, fit
 from fourward.train._data import bundled, split
 from fourward.train._model import Model, Scaling

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
 
-def readonly(array: IntArray) -> IntArray:
+def readonly(array: Array) -> Array:
     """Make an array read-only, and return it."""
     array.setflags(write=False)
     return array

@@ -65,7 +65,7 @@ def pack(net: FourWard) -> tuple[Tensors, Said]:
     """The tensors of a network, and what else is to be said of it in JSON."""
     check_own(net)
     dag = net.dag
-    code = net.plan.code[net.plan.position][dag.neurons]
+    code = net.plan.node_code[dag.neurons]
     _check_named(net, code)
     used, activation = np.unique(code, return_inverse=True)
     arrays = {

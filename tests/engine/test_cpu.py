@@ -14,8 +14,8 @@ from benchmarks.cases import case
 from fourward import Dag, FourWard, generate, layering
 from fourward.engine import _autograd
 from fourward.engine._cpu import launch, threads
+from fourward.engine._cpu import runs as cpu_runs
 from fourward.errors import EngineError
-from fourward.plan import _panels
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near
 
@@ -81,9 +81,9 @@ def test_panel_boundaries(n, two_threads):
 def test_runs_take_every_edge_once_and_in_time(density):
     dag = generate.erdos_renyi(300, density, seed=0)
     plan = FourWard(dag).plan
-    runs = _panels.forward_runs(plan)
+    runs = cpu_runs.forward_runs(plan)
     check_runs(runs, plan.source, plan.target, set(range(dag.num_inputs)), dag.num_edges)
-    back, start, edge = _panels.backward_runs(plan)
+    back, start, edge = cpu_runs.backward_runs(plan)
     assert start[-1] == dag.num_edges
     assert sorted(edge) == list(range(dag.num_edges))
     check_runs(back, plan.target[edge], plan.source[edge], set(), dag.num_edges)
@@ -94,12 +94,12 @@ def test_runs_take_every_edge_once_and_in_time(density):
 def check_runs(runs, read, written, finished, num_edges):
     begun, taken = set(), 0
     for node, first, last, flag in zip(*(column.tolist() for column in runs), strict=True):
-        assert (flag & _panels.BEGIN > 0) == (node not in begun)
+        assert (flag & cpu_runs.BEGIN > 0) == (node not in begun)
         begun.add(node)
         assert set(read[first:last].tolist()) <= finished, "a run reads what isn't finished"
         assert set(written[first:last].tolist()) <= {node}
         taken += last - first
-        if flag & _panels.END:
+        if flag & cpu_runs.END:
             assert node not in finished
             finished.add(node)
     assert taken == num_edges

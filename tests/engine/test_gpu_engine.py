@@ -14,10 +14,10 @@ from benchmarks.gpu_ways import fed
 from fourward import Dag, FourWard, generate
 from fourward.engine._gpu import cuda_graphs, engine, heuristics, launch, packing, tiled_launch
 from fourward.engine._gpu.launcher import rehearse
+from fourward.engine._gpu.tiling import SIDE, count_tiles, cut_tiles
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from fourward.plan._plan import build_plan
-from fourward.plan._tiles import SIDE, count_tiles, cut_tiles
 from tests.engine.gpu import DEVICE, QUIET, force, make, sparse
 from tests.tolerance import assert_near
 

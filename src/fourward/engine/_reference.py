@@ -40,7 +40,7 @@ class _ReferenceRunner(Runner):
         all_nodes: bool,
     ) -> Tensor:
         dag = self.plan.dag
-        code = self.plan.code[self.plan.position]
+        code = self.plan.node_code
         neuron = {int(v): i for i, v in enumerate(dag.neurons)}
         outputs = set(dag.outputs.tolist())
         a: dict[int, Tensor] = {int(v): x[:, i] for i, v in enumerate(dag.inputs)}

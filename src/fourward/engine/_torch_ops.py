@@ -49,8 +49,8 @@ class _TorchRunner(Runner):
         self._index("outputs", plan.outputs)
         self._index("position", plan.position)
         self._index("node", plan.order)
-        hidden = ~np.isin(plan.order[plan.dag.num_inputs :], plan.dag.outputs)
-        self.register_buffer("hidden", torch.from_numpy(hidden), persistent=False)
+        hidden = torch.from_numpy(plan.hidden[plan.dag.num_inputs :].copy())
+        self.register_buffer("hidden", hidden, persistent=False)
         self.activations = LevelActivations(plan)
         self.num_inputs = plan.dag.num_inputs
         # (first neuron, last, first edge, last) of each level

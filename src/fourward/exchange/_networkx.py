@@ -81,7 +81,7 @@ def from_loaded(loaded: AnnotatedDag, activation: One | None = None, **options: 
 
 def choices_of(net: FourWard) -> list[One]:
     """(N-I,) the neurons' activations: names, or the callables that the user gave."""
-    code = net.plan.code[net.plan.position][net.dag.neurons].tolist()
+    code = net.plan.node_code[net.dag.neurons].tolist()
     return [BY_CODE[one].name if one < CUSTOM else _callable(net, one - CUSTOM) for one in code]
 
 
@@ -92,7 +92,7 @@ def _callable(net: FourWard, k: int) -> One:
 
 def names_of(net: FourWard, what: str) -> list[str]:
     """(N-I,) names of the neurons' activations; an error if one is a callable, which `what` can't hold."""
-    code = net.plan.code[net.plan.position][net.dag.neurons].tolist()
+    code = net.plan.node_code[net.dag.neurons].tolist()
     for v, one in zip(net.dag.neurons.tolist(), code, strict=True):
         if one >= CUSTOM:
             raise ActivationError(

@@ -151,7 +151,7 @@ class FourWard(DagModule):
         weights = self.weight.detach().double().tolist()
         for (u, v), weight in zip(dag.edges.tolist(), weights, strict=True):
             graph.edges[dag.labels[u], dag.labels[v]]["weight"] = weight
-        code = self.plan.code[self.plan.position]
+        code = self.plan.node_code
         biases = None if self.bias is None else self.bias.detach().double().tolist()
         for i, v in enumerate(dag.neurons.tolist()):
             graph.nodes[dag.labels[v]]["activation"] = name_of(int(code[v]), self.custom_activations)

@@ -85,7 +85,7 @@ class PaperMethod(DagModule):
             self._build(self._dtype)
         self.load_edge_weights(*self._initial(init, bias))
         self.register_buffer("like", torch.empty(0, dtype=self._dtype), persistent=False)
-        hidden = ~np.isin(np.arange(dag.num_nodes), np.concatenate((dag.inputs, dag.outputs)))
+        hidden = self.plan.hidden[self.plan.position]
         self.register_buffer("hidden", torch.from_numpy(hidden), persistent=False)
         self.register_buffer("outputs", index_tensor(dag.outputs), persistent=False)
         self.register_buffer("inputs", index_tensor(dag.inputs), persistent=False)

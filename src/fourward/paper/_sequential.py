@@ -24,7 +24,7 @@ class SequentialBaseline(PaperMethod):
         is_neuron = np.zeros(dag.num_nodes, np.bool_)
         is_neuron[dag.neurons] = True
         self.nodes: list[int] = dag.order[is_neuron[dag.order]].tolist()
-        code = self.plan.code[self.plan.position]
+        code = self.plan.node_code
         self.codes: list[int] = code[self.nodes].tolist()
         ones = [dag.num_nodes] if self.has_bias else []
         self.first = dag.in_start[dag.position[self.nodes]]  # where each neuron's edges start, and stop

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from fourward.plan._plan import Plan
-from fourward.plan.activations import BY_CODE, CUSTOM
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> Cos
     dag = plan.dag
     neurons = dag.num_nodes - dag.num_inputs
     biases = neurons if bias else 0
-    code, count = np.unique(plan.code[dag.num_inputs :], return_counts=True)
-    keeps_z = sum(int(n) for c, n in zip(code.tolist(), count.tolist(), strict=True) if _needs_z(c))
+    saved_z = int(np.count_nonzero(plan.needs_z))
     from_inputs = int(np.count_nonzero(plan.source < dag.num_inputs))
     edges, numbers = dag.num_edges, batch * itemsize
     return Cost(
@@ -38,15 +36,11 @@ def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> Cos
         parameter_bytes=(edges + biases) * itemsize,
         plan_bytes=_array_bytes(dag) + _array_bytes(plan),
         activation_bytes=dag.num_nodes * numbers,
-        kept_bytes=(dag.num_nodes + keeps_z) * numbers,
+        kept_bytes=(dag.num_nodes + saved_z) * numbers,
         torch_kept_bytes=(2 * edges + neurons) * numbers,
         forward_operations=(2 * edges + biases) * batch,
         backward_operations=(4 * edges - 2 * from_inputs + biases) * batch,
     )
-
-
-def _needs_z(code: int) -> bool:
-    return code < CUSTOM and "z" in BY_CODE[code].derivative
 
 
 def _array_bytes(frozen: object) -> int:

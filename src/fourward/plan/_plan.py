@@ -1,4 +1,4 @@
-"""Plan: a Dag renumbered for walking, as flat arrays. All graph reasoning ends here."""
+"""Plan: a Dag renumbered in execution order, as flat arrays. All reasoning about the graph ends here."""
 
 from __future__ import annotations
 
@@ -8,86 +8,131 @@ from typing import Any
 
 import numpy as np
 
-from fourward._arrays import IntArray, readonly
+from fourward._arrays import BoolArray, IntArray, readonly
+from fourward._jit import cached_njit
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering, check_same_graph
+from fourward.plan.activations import BY_CODE, CUSTOM
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """The order in which a network is computed.
+    """The execution order of a network.
 
-    Nodes get positions: first the inputs, in feature order, then the neurons by level, and within a level by
-    node index. So x fills a slice, and a level is a slice. Edges stand in the order of the positions they lead
-    to, then of those they start from. With the default layering this is the Dag's own order of walking, and
-    the weights need no permutation.
+    Nodes are numbered by position: first the inputs, in feature order, then the neurons by level, and by node index
+    within a level. So x fills the first I rows, and each level is a range of rows. Edges are sorted by the position of
+    their target, then by that of their source. With the default layering this is the order of `dag.edges`, and weights
+    need no permutation.
     """
 
     dag: Dag
     layering: Layering
     order: IntArray  #: (N,) the node at each position
     position: IntArray  #: (N,) the position of each node
-    level_start: IntArray  #: (L+1,) the neurons of level l stand at level_start[l]:level_start[l+1]; starts at I
-    code: IntArray  #: (N,) activation of each position; inputs, which have none, carry 0 (identity)
-    edge: IntArray | None  #: (E,) which edge of the Dag, and so which weight, each edge of the plan is; None: the same
-    source: IntArray  #: (E,) the position where each edge of the plan starts
-    edge_start: IntArray  #: (N+1,) the plan's edges into position q are edge_start[q]:edge_start[q+1]
-    neuron: IntArray  #: (N-I,) which entry of the bias belongs to each position from I on
+    level_start: IntArray  #: (L+1,) the neurons of level l are at level_start[l]:level_start[l+1]; level_start[0] is I
+    code: IntArray  #: (N,) the activation code at each position; 0 (identity) for inputs, which have no activation
+    edge: IntArray | None  #: (E,) the edge of the Dag, and so the weight, of each of the plan; None: the same order
+    source: IntArray  #: (E,) the position where each edge starts
+    edge_start: IntArray  #: (N+1,) the edges into position q are edge_start[q]:edge_start[q+1]
+    neuron: IntArray  #: (N-I,) the entry of the bias for each position from I on
     outputs: IntArray  #: (O,) the position of each output
 
     @property
     def num_levels(self) -> int:
-        """L, the number of levels that hold neurons; inputs stand before all of them."""
+        """L, the number of levels that contain neurons; inputs precede all of them."""
         return len(self.level_start) - 1
 
     @cached_property
     def target(self) -> IntArray:
-        """(E,) the position where each edge of the plan ends."""
+        """(E,) the position where each edge ends."""
         return np.repeat(np.arange(self.dag.num_nodes, dtype=np.int32), np.diff(self.edge_start))
+
+    @cached_property
+    def node_code(self) -> IntArray:
+        """(N,) the activation code of each node, by node index."""
+        return readonly(self.code[self.position])
+
+    @cached_property
+    def hidden(self) -> BoolArray:
+        """(N,) True at the positions of hidden neurons, neither inputs nor outputs: dropout applies to them."""
+        hidden = np.ones(self.dag.num_nodes, bool)
+        hidden[: self.dag.num_inputs] = hidden[self.outputs] = False
+        return readonly(hidden)
+
+    @cached_property
+    def needs_z(self) -> BoolArray:
+        """(N,) True at the positions whose activation's derivative needs z; False for custom activations."""
+        codes, index = np.unique(self.code, return_inverse=True)
+        needs_z = np.array([code < CUSTOM and BY_CODE[code].needs_z for code in codes.tolist()], np.bool_)
+        return readonly(needs_z[index])
+
+    def edges_by_source(self) -> tuple[IntArray, IntArray]:
+        """The plan's edges (E,) sorted by source, then by target; and (N+1,) where those of each position start."""
+        return _sort_by_source(self.source, self.dag.num_nodes)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        code = np.empty_like(self.code)
-        code[self.order] = self.code
-        return build_plan, (self.dag, self.layering, code)
+        return build_plan, (self.dag, self.layering, self.node_code)
 
     def __repr__(self) -> str:
         return f"Plan({self.dag!r}, {self.num_levels:,} levels)"
 
 
 def build_plan(dag: Dag, layering: Layering, code: IntArray) -> Plan:
-    """Renumber a Dag for walking; `code` is the activation of each node (inputs: ignored)."""
+    """Renumber a Dag in execution order.
+
+    Args:
+        dag: The graph.
+        layering: A layering of this graph.
+        code: (N,) the activation code of each node, by node index; ignored for inputs.
+    """
     check_same_graph(dag, layering)
     neurons = dag.neurons
-    walk = np.lexsort((neurons, layering.level[neurons]))
-    order = np.concatenate((dag.inputs, neurons[walk])).astype(np.int32)
-    per_level = np.bincount(layering.level[neurons])
-    per_level = per_level[per_level > 0]
+    by_level = np.lexsort((neurons, layering.level[neurons]))
+    order = np.concatenate((dag.inputs, neurons[by_level])).astype(np.int32)
+    level_size = np.bincount(layering.level[neurons])
+    level_size = level_size[level_size > 0]
     if np.array_equal(order, dag.order):
         position, edge, source, edge_start = dag.position, None, dag.position[dag.source], dag.in_start
     else:
-        position, edge, source, edge_start = _rewalk(dag, order)
+        position, edge, source, edge_start = _sort_edges(dag, order)
     plan_code = np.where(np.arange(dag.num_nodes) < dag.num_inputs, 0, code[order])
     arrays = (
         order,
         position,
-        dag.num_inputs + np.concatenate(([0], np.cumsum(per_level))),
+        dag.num_inputs + np.concatenate(([0], np.cumsum(level_size))),
         plan_code.astype(np.int32),
         edge,
         source,
         edge_start,
-        walk.astype(np.int32),
+        by_level.astype(np.int32),
         position[dag.outputs],
     )
     return Plan(dag, layering, *(array if array is None else readonly(array) for array in arrays))  # type: ignore[arg-type]
 
 
-def _rewalk(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Position, edge, source and edge_start for another order than the Dag's own."""
+def _sort_edges(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Position, edge, source and edge_start for an order other than the Dag's."""
     position = np.empty(dag.num_nodes, np.int32)
     position[order] = np.arange(dag.num_nodes, dtype=np.int32)
     edge = np.lexsort((position[dag.source], position[dag.target]))
     start = np.concatenate(([0], np.cumsum(dag.in_degree[order])))
     return position, edge, position[dag.source[edge]], start
+
+
+@cached_njit
+def _sort_by_source(source: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """A stable counting sort: (E,) int32 edges by source, and (N+1,) where those of each source start."""
+    start = np.zeros(num_nodes + 1, np.int64)
+    for k in range(len(source)):
+        start[source[k] + 1] += 1
+    for q in range(num_nodes):
+        start[q + 1] += start[q]
+    free = start[:-1].copy()
+    edge = np.empty(len(source), np.int32)
+    for k in range(len(source)):
+        edge[free[source[k]]] = k
+        free[source[k]] += 1
+    return edge, start

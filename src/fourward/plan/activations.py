@@ -10,6 +10,7 @@ NaN goes through every one of them, and at kinks the derivatives are torch's.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -32,6 +33,11 @@ class Activation:
     formula: str  #: f(z)
     derivative: str  #: f'(z), in z or in a = f(z)
     torch_formula: str  #: f(z) over the functions of torch and torch.nn.functional, as autograd likes it
+
+    @property
+    def needs_z(self) -> bool:
+        """Whether the derivative is written in z, so that a backward pass needs z and not just a = f(z)."""
+        return any(isinstance(n, ast.Name) and n.id == "z" for n in ast.walk(ast.parse(self.derivative)))
 
 
 _SELU_SCALE = "1.0507009873554805"

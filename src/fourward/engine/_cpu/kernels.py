@@ -18,8 +18,8 @@ from numba.core import types
 
 from fourward._jit import cached_cfunc
 from fourward.engine._cpu.activations import activate, descend, drop
+from fourward.engine._cpu.runs import BEGIN, END
 from fourward.engine._cpu.simd import add_run, dot_run, number, pointer, real, shifted, take
-from fourward.plan._panels import BEGIN, END
 
 BY_NODE = 1  #: rows of so few lane groups go node by node: they fit the cache anyhow, and long runs are quicker
 ALIGN = 16  #: fields of a packed program start at multiples of so many int32

@@ -13,10 +13,9 @@ from torch import Tensor
 from fourward._arrays import IntArray
 from fourward.engine._base import plain
 from fourward.engine._cpu import kernels, simd, threads
+from fourward.engine._cpu.runs import backward_runs, forward_runs
 from fourward.errors import EngineError
-from fourward.plan._panels import backward_runs, forward_runs
 from fourward.plan._plan import Plan
-from fourward.plan.activations import BY_CODE
 
 GROUPS = (8, 4, 2, 1)  #: how many lane groups a slice may have
 #: Multiplications under which a second thread isn't worth its hand-over.
@@ -40,12 +39,9 @@ def pack(plan: Plan) -> tuple[Tensor, Shape]:
     """A plan as the tensor that kernels.Program describes."""
     dag = plan.dag
     ahead, (back, back_start, edge) = forward_runs(plan), backward_runs(plan)
-    needs_z = np.array([uses_z(int(code)) for code in plan.code])
     bias_at = np.full(dag.num_nodes, -1)
     bias_at[dag.num_inputs :] = plan.neuron
-    hidden = ~np.isin(plan.order, dag.outputs)
-    hidden[: dag.num_inputs] = False
-    z_row = np.where(needs_z, np.cumsum(needs_z) - 1, -1)
+    z_row = np.where(plan.needs_z, np.cumsum(plan.needs_z) - 1, -1)
     fields = kernels.Program(
         *ahead,
         *back,
@@ -58,17 +54,12 @@ def pack(plan: Plan) -> tuple[Tensor, Shape]:
         bias_at,
         z_row,
         plan.order,
-        hidden,
+        plan.hidden,
         plan.outputs,
         plan.position,
     )
-    shape = Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, dag.num_edges, int(needs_z.sum()))
+    shape = Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, dag.num_edges, int(plan.needs_z.sum()))
     return torch.from_numpy(_pack(fields)), shape
-
-
-def uses_z(code: int) -> bool:
-    """Whether the derivative of an activation needs z, because a = f(z) doesn't determine it."""
-    return "z" in BY_CODE[code].derivative
 
 
 def _pack(fields: tuple[IntArray, ...]) -> IntArray:

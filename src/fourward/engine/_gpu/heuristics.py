@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fourward.engine._gpu.packing import LISTS, PANELS, STRETCH, Shape
+from fourward.engine._gpu.tiling import SIDE, blocks_of, count_tiles
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
-from fourward.plan._tiles import SIDE, blocks_of, count_tiles
 from fourward.plan.activations import ACTIVATIONS
 
 #: Activations of an instruction or two, as bits.

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from fourward._arrays import IntArray
-from fourward.engine._cpu.launch import uses_z
-from fourward.plan._panels import edges_by_source
+from fourward.engine._gpu.tiling import SIDE, blocks_of, cut_tiles
 from fourward.plan._plan import Plan
-from fourward.plan._tiles import SIDE, blocks_of, cut_tiles
 
 ALIGN = 16  #: numbers; every field starts at a multiple of this
 PANELS, LISTS = 1, 2  #: how a program is walked
@@ -49,7 +47,7 @@ class Shape(NamedTuple):
     bias_at: int
     out_of: int
     all_of: int
-    # panels: the fields of plan.tiles.Tiles
+    # panels: the fields of tiling.Tiles
     start: int
     mid: int  #: the first tile of each panel from its own stretch
     block: int
@@ -113,7 +111,7 @@ def pack(plan: Plan, kind: int) -> tuple[Tensor, Shape]:
     codes = int(np.bitwise_or.reduce(1 << plan.code[plan.dag.num_inputs :].astype(np.int64), initial=0)) or 1
     dag = plan.dag
     known = {"nodes": dag.num_nodes, "inputs": dag.num_inputs, "outputs": dag.num_outputs, "edges": dag.num_edges}
-    z = int(any(uses_z(int(code)) for code in np.unique(plan.code[dag.num_inputs :])))
+    z = int(plan.needs_z.any())
     every = dict.fromkeys(Shape._fields, 0) | known | sizes | starts
     shape = Shape(**every | {"layout": LAYOUT, "kind": kind, "codes": codes, "z": z})
     return torch.from_numpy(np.concatenate(parts)), shape
@@ -126,9 +124,7 @@ def _row_fields(plan: Plan, slot: IntArray, rows: int) -> dict[str, IntArray]:
     fields |= {name: np.full(rows, -1) for name in ("bias_at", "out_of", "all_of")}
     fields["code"][slot] = plan.code
     fields["node"][slot] = fields["all_of"][slot] = plan.order
-    hidden = ~np.isin(plan.order, dag.outputs)
-    hidden[: dag.num_inputs] = False
-    fields["hidden"][slot] = hidden
+    fields["hidden"][slot] = plan.hidden
     fields["bias_at"][slot[dag.num_inputs :]] = plan.neuron
     fields["out_of"][slot[plan.outputs]] = np.arange(dag.num_outputs)
     return fields
@@ -188,7 +184,7 @@ def _places(
 
 def _list_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
     nodes = plan.dag.num_nodes
-    edge, out_start = edges_by_source(plan)
+    edge, out_start = plan.edges_by_source()
     ordered = {
         "level_start": plan.level_start, "edge_start": plan.edge_start, "source": plan.source, "target": plan.target,
         "out_start": out_start, "out_target": plan.target[edge], "out_edge": edge,
