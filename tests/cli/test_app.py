@@ -7,7 +7,7 @@ import pytest
 
 from fourward import __version__
 from fourward._cli import app
-from fourward.errors import GraphError, MissingExtraError
+from fourward.errors import GraphError, MissingExtraError, Repair
 from fourward.graph import _spec
 
 
@@ -21,24 +21,24 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"fourward {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [["dmeo"], ["demo", "--epochs", "many"], ["demo", "--epoch-count", "3"]])
-def test_wrong_words_are_bad_input(words, capsys):
-    assert app.main(words) == 2
+@pytest.mark.parametrize("args", [["dmeo"], ["demo", "--epochs", "many"], ["demo", "--epoch-count", "3"]])
+def test_usage_errors_are_bad_input(args, capsys):
+    assert app.main(args) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (GraphError("no nodes came"), 2, "fourward: no nodes came\n"),
+        (GraphError("the graph is empty."), 2, "fourward: the graph is empty.\n"),
         (MissingExtraError("install it"), 1, "fourward: install it\n"),
         (OSError(28, "No space left on device", "out.png"), 1, "fourward: out.png: No space left on device\n"),
         (KeyboardInterrupt(), 130, "fourward: interrupted\n"),
-        (RuntimeError("odd"), 1, "fourward: RuntimeError: odd\nThis is a defect"),
+        (RuntimeError("odd"), 1, "fourward: RuntimeError: odd\nThis is a bug in fourward. Run with --debug"),
     ],
 )
 def test_errors_have_exit_codes_and_no_traceback(error, code, text, monkeypatch, capsys):
-    def fail(words):
+    def fail(args):
         raise error
 
     monkeypatch.setattr(app, "_run", fail)
@@ -48,7 +48,7 @@ def test_errors_have_exit_codes_and_no_traceback(error, code, text, monkeypatch,
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_ctrl_c_within_a_command_is_said(monkeypatch, capsys):
+def test_ctrl_c_within_a_command_is_reported(monkeypatch, capsys):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
@@ -61,3 +61,59 @@ def test_the_command_starts_without_torch():
     code = "import sys; from fourward._cli.app import main; main(['--help']); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+ORIENT = Repair("orient", "random", "direct its edges")
+
+
+@pytest.mark.parametrize(
+    ("args", "repair", "flag"),
+    [
+        (["info", "g.csv"], ORIENT, "--orient random"),
+        (["info", "g.csv"], Repair("remove_feedback", True, ""), "--remove-feedback"),
+        (["info", "g.csv"], Repair("header", True, ""), "--header"),
+        (["info", "g.csv"], Repair("header", False, ""), "--no-header"),
+        (["info", "g.csv"], Repair("inputs", ..., ""), "--inputs ..."),
+        (["info", "g.csv"], Repair("columns", ["pre", "post"], ""), "--columns pre,post"),
+        (["--debug", "view", "draw"], Repair("around", "a", ""), "--around a"),
+        (["study", "times", "--seeds", "3"], Repair("seeds", 2, ""), "--seeds 2"),
+        (["study", "topologies"], Repair("workers", 2, ""), "--workers 2"),
+    ],
+)
+def test_a_repair_is_a_flag_of_the_command_that_ran(args, repair, flag):
+    assert app._as_flag(repair, args) == flag
+
+
+@pytest.mark.parametrize(
+    ("args", "repair", "flag"),
+    [
+        (["export", "g.csv"], ORIENT, "--orient random to `fourward graph`"),
+        (["study", "times"], ORIENT, "--orient random to `fourward graph`"),
+        (["study", "times"], Repair("around", "a", ""), "--around a to `fourward view`"),
+        (["train", "g.csv"], Repair("workers", 2, ""), "--workers 2 to `fourward study topologies`"),
+        ([], Repair("bare", True, ""), "--bare to `fourward graph`"),
+    ],
+)
+def test_a_repair_is_a_flag_of_another_command_that_has_it(args, repair, flag):
+    assert app._as_flag(repair, args) == flag
+
+
+@pytest.mark.parametrize(
+    ("repair", "keyword"),
+    [
+        (Repair("double_backward", True, ""), "double_backward=True in Python"),
+        (Repair("merge", False, ""), "merge=False in Python"),  # there is no --no-merge
+        (Repair("file", "x", ""), "file='x' in Python"),  # an argument, not an option
+    ],
+)
+def test_a_repair_that_no_command_has_is_a_keyword(repair, keyword):
+    assert app._as_flag(repair, ["graph", "x.csv"]) == keyword
+
+
+def test_an_error_names_its_repairs_as_flags(monkeypatch, capsys):
+    def fail(args):
+        raise GraphError("the graph is undirected.", ORIENT)
+
+    monkeypatch.setattr(app, "_run", fail)
+    assert app.main(["info", "g.csv"]) == 2
+    assert capsys.readouterr().err == "fourward: the graph is undirected. Pass --orient random to direct its edges.\n"

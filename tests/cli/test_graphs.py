@@ -43,22 +43,22 @@ def test_graphs_are_made_and_converted(run):
 
 
 def test_a_connectome_with_its_strengths(run):
-    code, _, err = run("graph", "c-elegans", "--out", "worm.csv", "--report", "gone.csv")
+    code, _, err = run("graph", "c-elegans", "--out", "worm.csv", "--report", "removed.csv")
     assert code == 0
-    assert "1,167 feedback edges were removed: ADAL -> ADAL" in err
+    assert "removed 1,167 feedback edges: ADAL -> ADAL" in err
     worm = connectomes.load("c-elegans")
     got = files.read_dag("worm.csv")
     assert got.dag == worm.dag
     assert got.weight.sum() == worm.strength.sum() - removed_strength(worm)
-    gone = files.read("gone.csv").graph
-    assert [(gone.labels[u], gone.labels[v]) for u, v in zip(gone.source, gone.target, strict=True)] == worm.removed
+    edges = files.read("removed.csv").graph
+    assert [(edges.labels[u], edges.labels[v]) for u, v in zip(edges.source, edges.target, strict=True)] == worm.removed
     assert run("graph", "c-elegans", "--out", "bare.csv", "--bare")[0] == 0
     assert files.read_dag("bare.csv").weight is None
 
 
 def removed_strength(worm):
-    gone = set(worm.removed)
-    return sum(s for pair, s in zip(worm.edges, worm.strength.tolist(), strict=True) if pair in gone)
+    removed = set(worm.removed)
+    return sum(s for pair, s in zip(worm.edges, worm.strength.tolist(), strict=True) if pair in removed)
 
 
 def test_a_cyclic_file(run, tmp_path):
@@ -75,7 +75,7 @@ def test_a_cyclic_file(run, tmp_path):
     assert run("info", "x.csv")[0] == 2
     code, out, err = run("info", "x.csv", "--remove-feedback")
     assert code == 0
-    assert "1 feedback edge was removed: c -> a" in err
+    assert "removed 1 feedback edge: c -> a" in err
 
 
 def test_an_undirected_file(run):
@@ -94,7 +94,7 @@ def test_inputs_and_outputs_are_chosen(run, tmp_path):
     (tmp_path / "outs.txt").write_text("2\n3\n")
     code, _, err = run("graph", "x.csv", "--merge", "--inputs", "1", "--outputs", "@outs.txt", "--out", "y.npz")
     assert code == 0
-    assert "1 edge was added to others" in err
+    assert "merged 1 duplicate edge: their weights were added up" in err
     got = files.read_dag("y.npz")
     assert [got.dag.labels[v] for v in got.dag.outputs] == [2, 3]
     assert sorted(got.weight) == [5, 6, 8]
@@ -121,7 +121,7 @@ def test_inputs_and_outputs_are_chosen(run, tmp_path):
         ["bench", "er:10"],
     ],
 )
-def test_wrong_words_are_bad_input(words, run, tmp_path):
+def test_bad_arguments_are_bad_input(words, run, tmp_path):
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert err
@@ -179,32 +179,32 @@ def test_info_for_people_and_programs(run):
     for words in ("302", "2,542", "59 layers", "5.12 nodes a layer", "engine cpu", "a batch of 512", "training"):
         assert words in out
     code, out, _ = run("info", "er:40:0.2:0", "--json")
-    found = json.loads(out)
-    assert found["nodes"] == 40
-    assert found["engine"] == "cpu"
-    assert found["removed"] == 0
+    summary = json.loads(out)
+    assert summary["nodes"] == 40
+    assert summary["engine"] == "cpu"
+    assert summary["removed"] == 0
 
 
 def test_info_of_a_saved_network(run):
     net = FourWard(generate.erdos_renyi(30, 0.2, seed=0), "tanh", seed=0, bias=False)
     save(net, "net.safetensors")
-    found = json.loads(run("info", "net.safetensors", "--json")[1])
-    assert found["cost"]["parameters"] == net.dag.num_edges
+    summary = json.loads(run("info", "net.safetensors", "--json")[1])
+    assert summary["cost"]["parameters"] == net.dag.num_edges
 
 
-def test_export_and_import_there_and_back(run):
+def test_export_and_import_round_trip(run):
     net = FourWard(generate.erdos_renyi(20, 0.2, seed=0), "tanh", seed=0)
     save(net, "net.safetensors")
     x = torch.randn(3, net.dag.num_inputs, generator=torch.Generator().manual_seed(0))
     for ending in ("graphml", "gexf", "json", "npz", "safetensors"):
         assert run("export", "net.safetensors", "--out", f"out.{ending}")[0] == 0
-        assert run("import", f"out.{ending}", "--out", "again.safetensors")[0] == 0
-        assert torch.equal(load("again.safetensors")(x), net(x))
+        assert run("import", f"out.{ending}", "--out", "imported.safetensors")[0] == 0
+        assert torch.equal(load("imported.safetensors")(x), net(x))
     code, out, _ = run("export", "net.safetensors", "--out", "net.onnx")
     assert code == 0
-    assert "in onnxruntime its outputs differ by" in out
-    told = json.loads(run("export", "net.safetensors", "--out", "net.onnx", "--json")[1])
-    assert told["largest_difference"] < 1e-5
+    assert "largest difference between onnxruntime and torch: " in out
+    result = json.loads(run("export", "net.safetensors", "--out", "net.onnx", "--json")[1])
+    assert result["largest_difference"] < 1e-5
     code, _, err = run("export", "net.safetensors", "--out", "net.h5")
     assert code == 2
     assert "Known are .onnx" in err
@@ -213,15 +213,15 @@ def test_export_and_import_there_and_back(run):
 def test_export_of_a_checkpoint(run):
     code, *_ = run("train", "er:30:0.15:0", "--data", "wine", "--epochs", "2", "--out", "run")
     assert code == 0
-    told = json.loads(run("export", "run", "--out", "net.onnx", "--json")[1])
-    assert (told["inputs"], told["outputs"]) == (13, 3)
-    assert told["largest_difference"] < 1e-4
-    assert told["difference_to_model"] < 1e-3
-    told = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
-    assert told["difference_to_model"] < 1e-5
-    assert "differs from the model by" in run("export", "run", "--out", "net.py")[1]
-    told = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
-    assert told["inputs"] == load("run/best.safetensors").dag.num_inputs
+    result = json.loads(run("export", "run", "--out", "net.onnx", "--json")[1])
+    assert (result["inputs"], result["outputs"]) == (13, 3)
+    assert result["largest_difference"] < 1e-4
+    assert result["difference_to_model"] < 1e-3
+    result = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
+    assert result["difference_to_model"] < 1e-5
+    assert "largest difference from the model" in run("export", "run", "--out", "net.py")[1]
+    result = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
+    assert result["inputs"] == load("run/best.safetensors").dag.num_inputs
 
 
 def test_import_of_weighted_edges(run, tmp_path):
@@ -261,7 +261,7 @@ def test_import_refuses_options_of_another_kind(run, tmp_path, words, option):
     (tmp_path / "x.csv").write_text("a,b,2\n")
     code, _, err = run("import", "x.csv", *words, "--out", "x.safetensors")
     assert code == 2
-    assert f"{option} is an option of --from" in " ".join(err.split())
+    assert f"{option} needs --from" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_options_of_a_graph_are_refused_with_a_network(run, tmp_path, words):
     save(FourWard(generate.chain(3)), "net.safetensors")
     code, _, err = run(*words)
     assert code == 2
-    assert "net.safetensors is a network" in " ".join(err.split())
+    assert f"{words[2]} has no effect here: net.safetensors is a network" in " ".join(err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["net.safetensors"]
 
 
@@ -292,22 +292,24 @@ def test_options_of_a_graph_are_refused_with_a_network(run, tmp_path, words):
         ["train", "--data", "wine", "--epochs", 1, "--device", "cpu"],
     ],
 )
-def test_every_command_reads_a_graph_as_it_comes(run, tmp_path, words):
+def test_every_command_takes_the_options_that_read_a_graph(run, tmp_path, words):
     (tmp_path / "g.dat").write_text("1,a,b,x\n2,b,c,x\n3,c,b,x\n4,a,b,x\n")
     name, *rest = words
-    reading = ["--format", "csv", "--columns", "2,3", "--no-header", "--remove-feedback", "--merge"]
-    code, _, err = run(name, "g.dat", *rest, *reading)
+    options = ["--format", "csv", "--columns", "2,3", "--no-header", "--remove-feedback", "--merge"]
+    code, _, err = run(name, "g.dat", *rest, *options)
     assert code == 0, err
-    assert "1 feedback edge was removed: c -> b" in err
-    assert "1 edge was added" in err
+    assert "removed 1 feedback edge: c -> b" in err
+    assert "merged 1 duplicate edge" in err
 
 
-@pytest.mark.parametrize("ending", [".onnx", ".pt2", ".py", ".tex"])
-def test_ways_out_say_that_they_are(run, tmp_path, ending):
+@pytest.mark.parametrize(
+    ("ending", "name"), [(".onnx", "ONNX"), (".pt2", "torch.export"), (".py", "Python"), (".tex", "LaTeX")]
+)
+def test_formats_that_are_only_exported_are_refused(run, tmp_path, ending, name):
     (tmp_path / f"net{ending}").write_text("x")
     code, _, err = run("import", f"net{ending}", "--out", "x.safetensors")
     assert code == 2
-    assert f"{ending} is a way out, and isn't read again. Import the .safetensors" in err
+    assert f"net{ending}: {name} files can't be imported. Import the .safetensors" in err
 
 
 def test_import_of_a_pickled_genome(run, tmp_path):
@@ -331,9 +333,9 @@ def test_bench(run):
     code, out, _ = run(*words)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["fourward", "4ward", "mlp"]
-    found = json.loads(run(*words, "--json")[1])
-    assert [place["name"] for place in found["methods"]] == ["fourward", "4ward", "mlp"]
-    assert all(place["forward"] > 0 and place["step"] > 0 for place in found["methods"])
+    summary = json.loads(run(*words, "--json")[1])
+    assert [place["name"] for place in summary["methods"]] == ["fourward", "4ward", "mlp"]
+    assert all(place["forward"] > 0 and place["step"] > 0 for place in summary["methods"])
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ def test_bench(run):
         ["study", "times", "--sizes", "8", "--batch-sizes", "2", "--seeds", 1, "--batches", 1, "--methods", "fourward"],
     ],
 )
-def test_times_of_a_busy_machine_come_with_a_word(words, run, monkeypatch):
+def test_timings_on_a_busy_machine_come_with_a_warning(words, run, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     for busy in (3.14, 0.2):
         monkeypatch.setattr(os, "getloadavg", lambda busy=busy: (busy, 0.0, 0.0), raising=False)

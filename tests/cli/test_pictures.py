@@ -1,4 +1,4 @@
-"""`fourward draw` and `fourward view`, from words to files."""
+"""`fourward draw` and `fourward view`, from arguments to files."""
 
 import webbrowser
 
@@ -7,8 +7,8 @@ import torch
 
 import fourward as fw
 from fourward._cli import app
-from fourward._cli.options import Reading
-from fourward._cli.subject import open_shown, read_samples
+from fourward._cli.options import GraphOptions
+from fourward._cli.subject import load_subject, read_samples
 from fourward.train import _checkpoint
 from fourward.train._model import Model, Scaling
 
@@ -35,13 +35,13 @@ def test_draw_writes_a_picture(here, capsys):
     assert (here[0] / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_draw_says_which_letters_it_lacks(here, capsys):
+def test_draw_warns_of_missing_glyphs(here, capsys):
     (here[0] / "names.csv").write_text("source,target\n日本,b\n", encoding="utf-8")
     assert app.main(["draw", "names.csv"]) == 0
-    told = capsys.readouterr()
-    assert told.out == "picture.png\n"
-    assert told.err.startswith("fourward: the font of the picture has no 日 本: ")
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == "picture.png\n"
+    assert captured.err.startswith("fourward: the font of the picture has no 日 本: ")
+    assert captured.err.count("\n") == 1
 
 
 def test_view_writes_a_page_and_opens_it(here, capsys):
@@ -58,15 +58,15 @@ def test_view_writes_a_page_and_opens_it(here, capsys):
 def test_a_machine_without_a_browser_is_told(here, capsys, monkeypatch):
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     assert app.main(["view", "chain:4"]) == 0
-    assert "No browser was found" in capsys.readouterr().out
+    assert "No browser found" in capsys.readouterr().out
 
 
-def test_a_nervous_system_brings_its_strengths():
-    shown = open_shown("c-elegans", Reading(), None)
+def test_a_connectome_has_its_strengths_as_weights():
+    subject = load_subject("c-elegans", GraphOptions(), None)
     worm = fw.connectomes.load("c-elegans")
     strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))
-    labels = shown.thing.labels
-    assert shown.weight.tolist() == [strength[labels[u], labels[v]] for u, v in shown.thing.edges.tolist()]
+    labels = subject.net_or_dag.labels
+    assert subject.weight.tolist() == [strength[labels[u], labels[v]] for u, v in subject.net_or_dag.edges.tolist()]
 
 
 @pytest.mark.parametrize("command", ["draw", "view"])
@@ -77,7 +77,7 @@ def test_saved_networks_and_runs_are_found(command, here, net):
         fw.save(net, folder / name)
     for word in ("net.safetensors", "run"):
         assert app.main([command, word, "--out", f"{word}.{'svg' if command == 'draw' else 'html'}"]) == 0
-    assert torch.equal(open_shown("run", Reading(), None).thing.weight, net.weight)
+    assert torch.equal(load_subject("run", GraphOptions(), None).net_or_dag.weight, net.weight)
 
 
 def test_samples_of_a_network_are_columns_named_as_its_inputs(here, net):
@@ -88,7 +88,7 @@ def test_samples_of_a_network_are_columns_named_as_its_inputs(here, net):
     assert "sample 2 of 2" in (here[0] / "page.html").read_text()
 
 
-def test_samples_of_a_model_go_through_its_adaptors(here, net):
+def test_samples_of_a_model_go_through_its_input_layer(here, net):
     scaling = Scaling(torch.tensor([1.0, 2.0, 3.0]).numpy(), torch.tensor([2.0, 2.0, 2.0]).numpy())
     model = Model(net, ["p", "q", "r"], ["y"], ["no", "yes"], scaling, None)
     _checkpoint.save("model.safetensors", model)
@@ -102,15 +102,15 @@ def test_samples_of_a_model_go_through_its_adaptors(here, net):
     [
         (["draw", "nothing.graphml"], "there is no file"),
         (["draw", "chain:3", "--out", "x.gif"], "ends in .png, .svg, .pdf"),
-        (["view", "chain:3", "--samples", "rows.csv"], "is a graph, which has no weights"),
+        (["view", "chain:3", "--samples", "rows.csv"], "is a graph without weights"),
         (["view", "chain:3", "--around", "9"], "no node has the label '9'"),
         (["view", "missing.safetensors"], "missing.safetensors"),
-        (["draw", "net.safetensors", "--merge"], "--merge was given, but net.safetensors is a network"),
+        (["draw", "net.safetensors", "--merge"], "--merge has no effect here: net.safetensors is a network"),
     ],
 )
-def test_bad_words_are_bad_input(words, wrong, here, capsys):
+def test_bad_arguments_are_bad_input(words, wrong, here, capsys):
     assert app.main(words) == 2
-    said = capsys.readouterr().err
-    assert wrong in said
-    assert "Traceback" not in said
+    err = capsys.readouterr().err
+    assert wrong in err
+    assert "Traceback" not in err
     assert list(here[0].iterdir()) == []

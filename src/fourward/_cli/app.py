@@ -1,9 +1,10 @@
-"""The command `fourward`: its commands, and what becomes of errors."""
+"""The command `fourward`: collects its subcommands, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from fourward._version import __version__
 from fourward.errors import FourwardError, Repair, require
 
-#: Modules of this room; each has `register(app)`, which adds its commands. Heavy imports stay inside the commands.
+#: Modules of this package; `register(app)` of each adds its commands. Heavy imports stay inside the commands, so that
+#: `fourward --help` doesn't import torch.
 COMMANDS: list[str] = [
     "demo",
     "graph",
@@ -26,58 +28,57 @@ COMMANDS: list[str] = [
     "draw",
     "view",
 ]
+INTERRUPTED = 130  #: exit code after Ctrl-C
 
 
-INTERRUPTED = 130
-
-
-def main(words: list[str] | None = None) -> int:
-    """Run a command line; returns the exit code: 0 done, 2 bad input, 1 a failure, 130 interrupted."""
-    words = sys.argv[1:] if words is None else words
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0 success, 2 bad input, 1 a failure, 130 interrupted."""
+    args = sys.argv[1:] if args is None else args
+    debug = "--debug" in args
+    args = [arg for arg in args if arg != "--debug"]
     try:
-        return _run(words)
+        return _run(args)
     except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED, debug)
+        return _fail("interrupted", INTERRUPTED, debug)
     except FourwardError as error:
-        return _say(error.text(partial(_as_flag, words=words)), error.exit_code, debug)
-    except OSError as error:  # a full disk, a folder that can't be written
-        return _say(_os_text(error), 1, debug)
+        return _fail(error.text(partial(_as_flag, args=args)), error.exit_code, debug)
+    except OSError as error:  # a full disk, a folder without write permission
+        return _fail(_format_os_error(error), 1, debug)
     except Exception as error:
-        if hasattr(error, "exit_code") and hasattr(error, "show"):  # the command line itself was wrong
+        if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's usage errors
             error.show()
             return int(error.exit_code)
-        text = f"{type(error).__name__}: {error}\nThis is a defect of fourward. --debug shows where it happened."
-        return _say(text, 1, debug)
+        text = f"{type(error).__name__}: {error}\nThis is a bug in fourward. Run with --debug to see the traceback."
+        return _fail(text, 1, debug)
 
 
-def _run(words: list[str]) -> int:
-    code = _command()(args=words, prog_name="fourward", standalone_mode=False)
-    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+def _run(args: list[str]) -> int:
+    code = _build_command()(args=args, prog_name="fourward", standalone_mode=False)
+    if code == INTERRUPTED:  # typer returns it after Ctrl-C
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 
-def _command() -> Any:
+def _build_command() -> Any:
     """All commands, as a click group."""
     require("typer", "cli")
     import typer
 
     app = typer.Typer(
         name="fourward",
-        help="Any directed acyclic graph of single neurons, as a network that trains.",
+        help="Turn any directed acyclic graph of single neurons into a network that trains.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
-        epilog="Every command takes --help, and --debug to see the traceback of an error.",
+        epilog="Every command takes --help, and --debug to show the traceback of an error.",
+    )
+    version_option = typer.Option(
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_print_version
     )
 
-    shown = typer.Option(False, "--version", help="Show the version.", is_eager=True, callback=_version)
-
     @app.callback()
-    def root(version: bool = shown) -> None:
+    def root(version: bool = version_option) -> None:
         pass
 
     for name in COMMANDS:
@@ -85,37 +86,66 @@ def _command() -> Any:
     return typer.main.get_command(app)
 
 
-def _as_flag(repair: Repair, words: list[str]) -> str:
-    """A repair as a flag of the command that was run, or of another one that has it."""
-    commands = _command().commands
-    name = next((word for word in words if word in commands), None)
-    options = {
-        command: {param.name: max(param.opts, key=len) for param in commands[command].params} for command in commands
-    }
-    has_it = [command for command in options if repair.option in options[command]]
-    if not has_it:
-        return repair.as_keyword() + " in Python"
-    home = name if name in has_it else has_it[0]
-    value = "" if isinstance(repair.value, bool) else " ..." if repair.value is ... else f" {repair.value}"
-    flag = options[home][repair.option] + value
-    return flag if home == name else f"{flag} to `fourward {home}`"
+def _as_flag(repair: Repair, args: Sequence[str]) -> str:
+    """A repair as a flag of the command that ran, or of the first one that has the option; else as a keyword."""
+    group = _build_command()
+    candidates = {path: flag for path, command in _subcommands(group) if (flag := _find_flag(command, repair))}
+    if not candidates:
+        return f"{repair.as_keyword()} in Python"
+    path = _resolve(group, args)
+    if path in candidates:
+        return candidates[path]
+    path, flag = next(iter(candidates.items()))
+    return f"{flag} to `fourward {' '.join(path)}`"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _subcommands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with its path, such as ("study", "times")."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _subcommands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def _resolve(group: Any, args: Sequence[str]) -> tuple[str, ...]:
+    """The path of the command that a command line calls."""
+    path: list[str] = []
+    for arg in args:
+        if arg in getattr(group, "commands", {}):
+            path.append(arg)
+            group = group.commands[arg]
+    return tuple(path)
+
+
+def _find_flag(command: Any, repair: Repair) -> str | None:
+    """A repair as a flag of a command; None if it has no such option."""
+    parameter = next((each for each in command.params if each.name == repair.option), None)
+    if parameter is None or parameter.param_type_name != "option":
+        return None
+    if isinstance(repair.value, bool):
+        flags = parameter.opts if repair.value else parameter.secondary_opts
+        return max(flags, key=len, default=None)
+    value = repair.value
+    text = "..." if value is ... else ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return f"{max(parameter.opts, key=len)} {text}"
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"fourward {__version__}")
         raise require("typer", "cli").Exit
 
 
-def _os_text(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}"
+def _format_os_error(error: OSError) -> str:
+    prefix = f"{error.filename}: " if error.filename is not None else ""
+    return f"{prefix}{error.strerror or error}"
 
 
-def _say(text: str, code: int, debug: bool) -> int:
+def _fail(message: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"fourward: {text}", file=sys.stderr)
+    print(f"fourward: {message}", file=sys.stderr)
     return code
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward._cli.options import JsonOption, Reading, print_json, reads_graph, report_changes, warn_if_busy
+from fourward._cli.options import GraphOptions, JsonOption, takes_graph_options
+from fourward._cli.output import print_json, report_changes, warn_if_busy
 from fourward.errors import pluralize
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(bench)
 
 
-@reads_graph
+@takes_graph_options
 def bench(
     word: Annotated[str, typer.Argument(metavar="GRAPH", help="As in `fourward graph`.")] = "er:512:0.2:0",
     batch: Annotated[int, typer.Option(min=1, help="Samples per batch.")] = 64,
@@ -31,7 +32,7 @@ def bench(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch and of the CPU kernels.")] = None,
     as_json: JsonOption = False,
     *,
-    reading: Reading,
+    graph_options: GraphOptions,
 ) -> None:
     """Time a graph on this machine: fourward, the paper's methods, and a four-layer MLP with as many weights.
 
@@ -46,7 +47,7 @@ def bench(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = reading.find(word, bare=True)
+    loaded = graph_options.load(word, bare=True)
     report_changes(loaded)
     dag = loaded.dag
     warn_if_busy()

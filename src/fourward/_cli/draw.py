@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import Reading, ThingWord, reads_graph
+from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, TitleOption, takes_graph_options
 
 
 class Kind(StrEnum):
-    """How to draw."""
+    """What to draw."""
 
     AUTO = "auto"
     LINES = "lines"
@@ -25,30 +25,34 @@ def register(app: typer.Typer) -> None:
     app.command()(draw)
 
 
-@reads_graph
+@takes_graph_options
 def draw(
-    word: ThingWord,
-    out: Annotated[Path, typer.Option(help="The picture to write: .png, .svg or .pdf.")] = Path("picture.png"),
+    spec: GraphOrNetworkArgument,
+    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")] = Path("picture.png"),
     kind: Annotated[
-        Kind, typer.Option(help="lines for nodes and edges, density for counts from layer to layer.")
+        Kind,
+        typer.Option(
+            help="lines draws every node and edge, density the number of edges between layers; auto chooses lines "
+            "for graphs that are small enough."
+        ),
     ] = Kind.AUTO,
-    title: Annotated[str | None, typer.Option(help="Default: the name of the graph and what it is made of.")] = None,
+    title: TitleOption = None,
     *,
-    reading: Reading,
+    graph_options: GraphOptions,
 ) -> None:
-    """Draw a network or a graph by layers, with its weights, degrees and widths beside it.
+    """Draw a network or a graph layer by layer, with histograms of its weights, degrees and layers.
 
     Example: `fourward draw c-elegans --out worm.svg`
     """
     import warnings
 
-    from fourward._cli.subject import open_shown
-    from fourward.view._draw import draw as draw_picture
+    from fourward import draw as draw_picture
+    from fourward._cli.subject import load_subject
 
-    shown = open_shown(word, reading, title)
-    with warnings.catch_warnings(record=True) as told:
+    subject = load_subject(spec, graph_options, title)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        draw_picture(shown.thing, out, title=shown.title, weight=shown.weight, kind=kind.value)
-    for one in told:
-        print(f"fourward: {one.message}", file=sys.stderr)
+        draw_picture(subject.net_or_dag, out, title=subject.title, weight=subject.weight, kind=kind.value)
+    for warning in caught:
+        print(f"fourward: {warning.message}", file=sys.stderr)
     print(out)

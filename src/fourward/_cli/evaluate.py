@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import RunPath
+from fourward._cli.options import RunArgument
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    checkpoint: RunPath,
+    checkpoint: RunArgument,
     data: Annotated[
         str | None, typer.Option(help="As in train, all of its rows; default: the rows that the run tested on.")
     ] = None,
@@ -31,11 +31,11 @@ def evaluate(
     """
     from rich.console import Console
 
-    from fourward._cli.metrics_table import show
+    from fourward._cli.output import print_metrics
     from fourward.train._evaluate import judge
 
     measures = judge(checkpoint, data, target, graph=graph, device=device)
     if as_json:
         print(json.dumps(measures, allow_nan=False))
     else:
-        show(Console(markup=False, highlight=False, soft_wrap=True), measures)
+        print_metrics(Console(markup=False, highlight=False, soft_wrap=True), measures)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import GraphWord, JsonOption, Reading, print_json, reads_graph, report_changes
+from fourward._cli.options import GraphArgument, GraphOptions, JsonOption, takes_graph_options
+from fourward._cli.output import print_json, report_changes
 from fourward._files import replacing
 
 
@@ -16,18 +17,18 @@ def register(app: typer.Typer) -> None:
     app.command()(graph)
 
 
-@reads_graph
+@takes_graph_options
 def graph(
-    word: GraphWord,
-    out: Annotated[Path, typer.Option(help="The file to write; its ending says the format, .gz packs it.")],
-    to: Annotated[str | None, typer.Option(help="The format, if the ending doesn't say it.")] = None,
+    spec: GraphArgument,
+    out: Annotated[Path, typer.Option(help="File to write. Its ending sets the format; .gz compresses it.")],
+    to: Annotated[str | None, typer.Option(help="Format to write. Default: what the ending of --out says.")] = None,
     bare: Annotated[
-        bool, typer.Option("--bare", help="Read the graph alone, without weights, biases and activations.")
+        bool, typer.Option("--bare", help="Ignore weights, biases and activations: convert the graph alone.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="Write the removed edges into this CSV file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the removed feedback edges to this CSV file.")] = None,
     as_json: JsonOption = False,
     *,
-    reading: Reading,
+    graph_options: GraphOptions,
 ) -> None:
     """Generate a graph, or convert one from any format to any other.
 
@@ -36,26 +37,34 @@ def graph(
     from fourward.graph import files
 
     files.format_of(out, to)
-    loaded = reading.find(word, bare=bare)
-    numbers = {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
-    files.write(loaded.dag, out, format=to, **numbers)  # type: ignore[arg-type]
+    loaded = graph_options.load(spec, bare=bare)
+    values = {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
+    files.write(loaded.dag, out, format=to, **values)  # type: ignore[arg-type]
     if report is not None:
         with replacing(report) as temporary:
-            _write_pairs(loaded.removed, temporary)
+            _write_edges(loaded.removed, temporary)
     if as_json:
-        removed = [list(pair) for pair in loaded.removed]
-        counts = {"nodes": loaded.dag.num_nodes, "edges": loaded.dag.num_edges}
-        ends = {"inputs": loaded.dag.num_inputs, "outputs": loaded.dag.num_outputs}
-        print_json({"out": str(out), **counts, **ends, "removed": removed, "merged": loaded.merged})
+        dag = loaded.dag
+        print_json(
+            {
+                "out": str(out),
+                "nodes": dag.num_nodes,
+                "edges": dag.num_edges,
+                "inputs": dag.num_inputs,
+                "outputs": dag.num_outputs,
+                "removed": [list(pair) for pair in loaded.removed],
+                "merged": loaded.merged,
+            }
+        )
         return
     report_changes(loaded)
     print(f"{out}: {loaded.dag!r}")
 
 
-def _write_pairs(pairs: tuple[tuple[object, object], ...], path: Path) -> None:
+def _write_edges(edges: tuple[tuple[object, object], ...], path: Path) -> None:
     import csv
 
     with path.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(("source", "target"))
-        rows.writerows(pairs)
+        writer = csv.writer(file)
+        writer.writerow(("source", "target"))
+        writer.writerows(edges)

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward._cli.options import FORMAT_HELP, JsonOption, print_json
+from fourward._cli.options import FORMAT_HELP, JsonOption
+from fourward._cli.output import print_json
 from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
 
+#: Formats that `fourward export` writes and nothing here reads.
+EXPORT_ONLY = {".onnx": "ONNX", ".pt2": "torch.export", ".py": "Python", ".tex": "LaTeX"}
+
 
 class Kind(StrEnum):
-    """What a file is."""
+    """What wrote the file."""
 
     GRAPH = "graph"
     NEAT = "neat"
@@ -29,80 +33,78 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
-    out: Annotated[Path, typer.Option(help="The network: .safetensors, or any ending of `fourward export`.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to import.")],
+    out: Annotated[Path, typer.Option(help="File to write: .safetensors, or any format of `fourward export`.")],
     kind: Annotated[
         Kind,
         typer.Option(
             "--from",
             metavar="KIND",
-            help="graph: a graph file with weights. neat: JSON of neat-python's export_network_json. "
-            "tensorneat: JSON of TensorNEAT's network_dict.",
+            help="What the file holds. graph: a graph with weights. neat: JSON written by neat-python's "
+            "export_network_json. tensorneat: JSON of what TensorNEAT's network_dict returns.",
         ),
     ] = Kind.GRAPH,
-    activation: Annotated[str | None, typer.Option(help="Of neurons for which a graph names none.")] = None,
+    activation: Annotated[
+        str | None, typer.Option(help="Activation of neurons for which the graph file names none.")
+    ] = None,
     format: Annotated[str | None, typer.Option(help=FORMAT_HELP)] = None,
-    inputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many inputs there are.")] = None,
-    outputs: Annotated[int | None, typer.Option(min=1, help="Of tensorneat: how many outputs there are.")] = None,
+    inputs: Annotated[int | None, typer.Option(min=1, help="Number of inputs (--from tensorneat only).")] = None,
+    outputs: Annotated[int | None, typer.Option(min=1, help="Number of outputs (--from tensorneat only).")] = None,
     output_transform: Annotated[
-        str | None, typer.Option(help="Of tensorneat: the genome's own, by name; else identity.")
+        str | None,
+        typer.Option(help="The genome's output transform, by name (--from tensorneat only). Default: identity."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a network, which trains, of one that another program made.
+    """Import a network from another program as a trainable one.
 
     Example: `fourward import winner.json --from neat --out winner.safetensors`
     """
     from fourward import exchange
 
-    net = _read(file, kind, activation, format, inputs, outputs, output_transform)
-    exchange.export(net, out)
-    if as_json:
-        counts = {"nodes": net.dag.num_nodes, "edges": net.dag.num_edges}
-        print_json({"out": str(out), **counts, "inputs": net.dag.num_inputs, "outputs": net.dag.num_outputs})
-    else:
-        print(f"{out}: {net.dag!r}")
-
-
-def _read(
-    file: Path,
-    kind: Kind,
-    activation: str | None,
-    format: str | None,
-    inputs: int | None,
-    outputs: int | None,
-    transform: str | None,
-) -> FourWard:
-    from fourward import exchange
-
-    _check(kind, Kind.TENSORNEAT, inputs=inputs, outputs=outputs, output_transform=transform)
+    _check(kind, Kind.TENSORNEAT, inputs=inputs, outputs=outputs, output_transform=output_transform)
     _check(kind, Kind.GRAPH, activation=activation, format=format)
     if kind is Kind.NEAT:
-        return exchange.read_neat(file)
-    if kind is Kind.TENSORNEAT:
+        net = exchange.read_neat(file)
+    elif kind is Kind.TENSORNEAT:
         if inputs is None or outputs is None:
             raise OptionError(
-                "a TensorNEAT network doesn't say which nodes are its inputs: give --inputs and --outputs."
+                "a TensorNEAT network doesn't record which nodes are its inputs and outputs. Pass --inputs and "
+                "--outputs, the number of each."
             )
-        return exchange.read_tensorneat(file, inputs, outputs, output_transform=transform or "identity")
-    if file.suffix.lower() == ".safetensors":
+        net = exchange.read_tensorneat(file, inputs, outputs, output_transform=output_transform or "identity")
+    else:
+        net = _read_graph(file, activation, format)
+    exchange.export(net, out)
+    dag = net.dag
+    if as_json:
+        counts = {"nodes": dag.num_nodes, "edges": dag.num_edges, "inputs": dag.num_inputs, "outputs": dag.num_outputs}
+        print_json({"out": str(out), **counts})
+    else:
+        print(f"{out}: {dag!r}")
+
+
+def _read_graph(file: Path, activation: str | None, format: str | None) -> FourWard:
+    from fourward import exchange
+
+    ending = file.suffix.lower()
+    if ending == ".safetensors":
         from fourward._serialization import load
 
         if activation is not None or format is not None:
-            raise OptionError(
-                f"--activation and --format are for graph files, but {file} is a network. Leave them away."
-            )
+            option = "--format" if activation is None else "--activation"
+            raise OptionError(f"{option} has no effect here: {file} is a network, not a graph file. Omit it.")
         return load(file)
-    if format is None and file.suffix.lower() in (".onnx", ".pt2", ".py", ".tex"):
+    if format is None and ending in EXPORT_ONLY:
         raise FileError(
-            f"{file}: {file.suffix} is a way out, and isn't read again. Import the .safetensors, .graphml, .gexf, "
-            ".json or .npz of the network."
+            f"{file}: {EXPORT_ONLY[ending]} files can't be imported. Import the .safetensors, .graphml, .gexf, .json "
+            "or .npz file of the network."
         )
     return exchange.read_network(file, activation=activation, format=format)
 
 
-def _check(kind: Kind, wanted: Kind, **options: object) -> None:
-    """Refuse options of one kind of file with another."""
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
-    if given and kind is not wanted:
-        raise OptionError(f"{given[0]} is an option of --from {wanted}, but this file is read with --from {kind}.")
+def _check(kind: Kind, expected: Kind, **options: object) -> None:
+    """Raise an OptionError if an option for `expected` is set with another kind of file."""
+    flags = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if flags and kind is not expected:
+        raise OptionError(f"{flags[0]} needs --from {expected}, got --from {kind}.")

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fourward._cli.options import JsonOption, Reading, ThingWord, network_file, print_json, reads_graph, report_changes
+from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, JsonOption, network_path, takes_graph_options
+from fourward._cli.output import print_json, report_changes
 from fourward._memory import format_bytes
 from fourward.errors import OptionError, pluralize
 
@@ -16,16 +17,16 @@ def register(app: typer.Typer) -> None:
     app.command()(info)
 
 
-@reads_graph
+@takes_graph_options
 def info(
-    word: ThingWord,
-    batch: Annotated[int, typer.Option(min=1, help="Samples for which memory and operations are told.")] = 64,
-    activation: Annotated[str | None, typer.Option(help="Of the neurons, if a graph was given; default: relu.")] = None,
+    spec: GraphOrNetworkArgument,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size to compute memory and operations for.")] = 64,
+    activation: Annotated[str | None, typer.Option(help="Activation of the neurons of a graph. Default: relu.")] = None,
     as_json: JsonOption = False,
     *,
-    reading: Reading,
+    graph_options: GraphOptions,
 ) -> None:
-    """Tell the size and depth of a graph, which engine would run it and why, and what a batch costs.
+    """Show the size and depth of a graph, which engine would run it and why, and what a batch costs.
 
     Example: `fourward info c-elegans --batch 512`
     """
@@ -33,16 +34,16 @@ def info(
     from fourward.nn._summary import facts
 
     removed = 0
-    path = network_file(word)
+    path = network_path(spec)
     if path is not None:
         from fourward._serialization import load
 
-        reading.refuse(why := f"{word} is a network that has its own")
+        graph_options.check_unset(f"{spec} is a network and has a graph")
         if activation is not None:
-            raise OptionError(f"--activation was given, but {why}. Leave it away.")
+            raise OptionError(f"--activation has no effect here: {spec} is a network and has activations. Omit it.")
         net = load(path)
     else:
-        loaded = reading.find(word)
+        loaded = graph_options.load(spec)
         net, removed = FourWard(loaded.dag, activation or "relu", seed=0), len(loaded.removed)
         if not as_json:
             report_changes(loaded)
@@ -50,16 +51,15 @@ def info(
     if as_json:
         print_json(found)
     else:
-        print("\n".join(_lines(word, found)))
+        print("\n".join(_lines(spec, found)))
 
 
-def _lines(word: str, found: dict[str, Any]) -> list[str]:
-
+def _lines(spec: str, found: dict[str, Any]) -> list[str]:
     cost, degrees = found["cost"], found["degrees"]
     kept = cost["torch_kept_bytes" if found["engine"] in ("torch", "reference") else "kept_bytes"]
     step = cost["forward_operations"] + cost["backward_operations"]
     return [
-        f"{word}",
+        spec,
         f"  nodes        {found['nodes']:,}",
         f"  edges        {found['edges']:,}",
         f"  inputs       {found['inputs']:,}",

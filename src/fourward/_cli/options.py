@@ -1,10 +1,7 @@
-"""Options that several commands share: how a graph is read."""
+"""Arguments and options that several commands share, above all those that say how to read a graph."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -22,79 +19,102 @@ if TYPE_CHECKING:
 
 
 class Orient(StrEnum):
-    """Ways to direct an undirected graph."""
+    """How to direct an undirected graph."""
 
     RANDOM = "random"
 
 
-GraphWord = Annotated[
+GraphArgument = Annotated[
     str,
     typer.Argument(
         metavar="GRAPH",
-        help="A graph file (.graphml, .gexf, .json, .mtx, .npz, .csv, .tsv, .txt; also .gz), a family such as "
-        "er:64:0.2:0, ws:64:4:0.1:0, ba:64:2:0, mlp:64-32-10, or c-elegans, mushroom-body.",
+        help="A graph file (.graphml, .gexf, .json, .mtx, .npz, .csv, .tsv or .txt; all but .npz also with .gz), a "
+        "random or regular graph such as er:64:0.2:0, ws:64:4:0.1:0, ba:64:2:0 or mlp:64-32-10, or a bundled "
+        "connectome: c-elegans or mushroom-body.",
     ),
 ]
-ThingWord = Annotated[
+GraphOrNetworkArgument = Annotated[
     str,
     typer.Argument(
-        metavar="GRAPH|NETWORK", help="A graph as in `fourward graph`, a .safetensors file, or the folder of a run."
+        metavar="GRAPH|NETWORK",
+        help="A graph as in `fourward graph`; or a network: a .safetensors file or the folder of a run.",
     ),
 ]
-RunPath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder of a run, for its best checkpoint, or a checkpoint.")
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A checkpoint, or the folder of a run, for its best checkpoint.")
 ]
-FORMAT_HELP = "Of a file whose ending doesn't say it."
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TitleOption = Annotated[
+    str | None, typer.Option(help="Title of the picture or page. Default: the graph's name and size.")
+]
+FORMAT_HELP = "Format of the graph file. Default: what its ending says."
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def _option(*words: str, **said: Any) -> Any:
-    return typer.Option(*words, rich_help_panel="How to read a graph", **said)
+def _graph_option(*flags: str, **settings: Any) -> Any:
+    return typer.Option(*flags, rich_help_panel="Reading the graph", **settings)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a graph is to be read; each field is an option of the commands that read one."""
+class GraphOptions:
+    """How to read a graph; each field is an option of every command that reads one."""
 
     orient: Annotated[
-        Orient | None, _option("--orient", help="Direct an undirected graph along a random order of its nodes.")
+        Orient | None, _graph_option("--orient", help="Direct an undirected graph along a random order of its nodes.")
     ] = None
-    seed: Annotated[int, _option("--seed", min=0, metavar="INT", help="Of that order.")] = 0
+    seed: Annotated[int, _graph_option("--seed", min=0, metavar="INT", help="Seed of the random order.")] = 0
     remove_feedback: Annotated[
-        bool, _option("--remove-feedback", help="Remove a small set of edges that makes a cyclic graph acyclic.")
+        bool, _graph_option("--remove-feedback", help="Make a cyclic graph acyclic by removing a small set of edges.")
     ] = False
-    merge: Annotated[bool, _option("--merge", help="Add up the weights of edges between the same nodes.")] = False
+    merge: Annotated[bool, _graph_option("--merge", help="Merge duplicate edges, adding up their weights.")] = False
     inputs: Annotated[
-        str | None, _option("--inputs", help="Labels of the inputs, in order: a,b,c, or @FILE with one a line.")
+        str | None,
+        _graph_option(
+            "--inputs",
+            metavar="LABELS",
+            help="Labels of the inputs, in order: a,b,c, or @FILE with one label per line. Default: all sources.",
+        ),
     ] = None
-    outputs: Annotated[str | None, _option("--outputs", help="The same for the outputs.")] = None
-    format: Annotated[str | None, _option("--format", help=FORMAT_HELP)] = None
+    outputs: Annotated[
+        str | None,
+        _graph_option("--outputs", metavar="LABELS", help="Labels of the outputs, likewise. Default: all sinks."),
+    ] = None
+    format: Annotated[str | None, _graph_option("--format", help=FORMAT_HELP)] = None
     header: Annotated[
         bool | None,
-        _option(
-            "--header/--no-header",
-            help="Whether an edge list has a header; default: whether its first line looks like one.",
+        _graph_option(
+            "--header/--no-header", help="Whether the first line of an edge list is a header. Default: detect it."
         ),
     ] = None
     columns: Annotated[
-        str | None, _option("--columns", help="Of an edge list, by name or number: pre,post or pre,post,count.")
+        str | None,
+        _graph_option(
+            "--columns",
+            metavar="NAMES",
+            help="Columns of an edge list that hold source, target and optionally weight, by name or by number from "
+            "1: pre,post or pre,post,count.",
+        ),
     ] = None
     labels: Annotated[
-        str | None, _option("--labels", help="Of GraphML, GEXF and JSON: the attribute that names nodes; default: ids.")
+        str | None,
+        _graph_option(
+            "--labels",
+            metavar="NAME",
+            help="Node attribute of a GraphML, GEXF or JSON file to use as label. Default: the node's id.",
+        ),
     ] = None
 
-    def find(self, word: str, *, bare: bool = False) -> AnnotatedDag:
-        """The graph, with what came along with it unless `bare`."""
+    def load(self, spec: str, *, bare: bool = False) -> AnnotatedDag:
+        """Load the graph that `spec` names, without its weights, biases and activations if `bare`."""
         from fourward.graph._spec import find
 
         return find(
-            word,
+            spec,
             orient=None if self.orient is None else "random",
             seed=self.seed,
             remove_feedback=self.remove_feedback,
             merge=self.merge,
-            inputs=_labels(self.inputs),
-            outputs=_labels(self.outputs),
+            inputs=_parse_labels(self.inputs),
+            outputs=_parse_labels(self.outputs),
             format=self.format,
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
@@ -102,75 +122,60 @@ class Reading:
             bare=bare,
         )
 
-    def refuse(self, why: str) -> None:
-        """Say of the first option that was given that it would have no effect; seeds often have another one."""
+    def check_unset(self, reason: str) -> None:
+        """Raise an OptionError if an option was set that has no effect because of `reason`.
+
+        `seed` is let through: most commands have another use for it.
+        """
         for field in fields(self):
             if field.name != "seed" and getattr(self, field.name) != field.default:
-                raise OptionError(f"--{field.name.replace('_', '-')} was given, but {why}. Leave it away.")
+                raise OptionError(f"--{field.name.replace('_', '-')} has no effect here: {reason}. Omit it.")
 
 
-def reads_graph(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a Reading, which it takes as `reading`; a `seed` of its own is also that of it."""
-    own = signature(command, eval_str=True).parameters
-    kinds = get_type_hints(Reading, include_extras=True)
+def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command that takes `graph_options`: it gets one command-line option per field of GraphOptions.
+
+    A command with a `seed` of its own shares it with the graph.
+    """
+    declared = signature(command, eval_str=True).parameters
+    annotations = get_type_hints(GraphOptions, include_extras=True)
     options = {
-        field.name: Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
-        for field in fields(Reading)
+        field.name: Parameter(
+            field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotations[field.name]
+        )
+        for field in fields(GraphOptions)
     }
 
     @wraps(command)
-    def read(**given: Any) -> None:
-        reading = Reading(**{name: given[name] for name in options})
-        command(**{name: value for name, value in given.items() if name in own}, reading=reading)
+    def run(**values: Any) -> None:
+        graph_options = GraphOptions(**{name: values[name] for name in options})
+        command(**{name: value for name, value in values.items() if name in declared}, graph_options=graph_options)
 
-    kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for name, one in own.items() if name != "reading"]
-    added = [option for name, option in options.items() if name not in own]
-    read.__signature__ = Signature([*kept, *added])  # type: ignore[attr-defined]
-    return read
+    parameters = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, parameter in declared.items()
+        if name != "graph_options"
+    ]
+    parameters += [option for name, option in options.items() if name not in declared]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
-def _labels(words: str | None) -> list[str] | None:
-    if words is None:
+def _parse_labels(text: str | None) -> list[str] | None:
+    if text is None:
         return None
-    if not words.startswith("@"):
-        return words.split(",")
-    path = Path(words[1:])
+    if not text.startswith("@"):
+        return text.split(",")
+    path = Path(text[1:])
     if not path.is_file():
-        raise FileError(f"there is no file {path}, which was to list labels, one a line.")
+        raise FileError(f"{path} does not exist. Expected a file with one label per line.")
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
-def network_file(word: str) -> Path | None:
-    """The network that a word names: a .safetensors file, or the folder of a run."""
+def network_path(spec: str) -> Path | None:
+    """The path if `spec` names a network: a .safetensors file or the folder of a run. None if it names a graph."""
     from fourward.graph.connectomes import NAMES
 
-    path = Path(word)
-    folder = path.is_dir() and word not in NAMES
-    return path if folder or path.suffix.lower() == ".safetensors" else None
-
-
-def warn_if_busy() -> None:
-    """Tell those who measure times that this machine has other work, where it can be asked."""
-    load, cores = getattr(os, "getloadavg", lambda: [0.0])()[0], os.cpu_count() or 1
-    if load > 0.4 * cores:
-        text = f"this machine is busy (load {load:.1f} on {cores} cores): times won't be those of a quiet one"
-        print(text, file=sys.stderr)
-
-
-def report_changes(loaded: AnnotatedDag) -> None:
-    """Say on standard error what a graph lost on its way to a Dag."""
-    if loaded.removed:
-        shown = ", ".join(f"{u} -> {v}" for u, v in loaded.removed[:3])
-        more = ", ..." if len(loaded.removed) > 3 else ""
-        print(f"{_edges_were(len(loaded.removed), 'feedback ')} removed: {shown}{more}", file=sys.stderr)
-    if loaded.merged:
-        print(f"{_edges_were(loaded.merged)} added to others between the same nodes", file=sys.stderr)
-
-
-def _edges_were(number: int, kind: str = "") -> str:
-    return f"{number:,} {kind}{'edge was' if number == 1 else 'edges were'}"
-
-
-def print_json(value: Any) -> None:
-    """One line of JSON on standard output."""
-    print(json.dumps(value, ensure_ascii=False))
+    path = Path(spec)
+    is_run = path.is_dir() and spec not in NAMES
+    return path if is_run or path.suffix.lower() == ".safetensors" else None

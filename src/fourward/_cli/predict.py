@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import RunPath
+from fourward._cli.options import RunArgument
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    checkpoint: RunPath,
+    checkpoint: RunArgument,
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="A .csv or .tsv with the columns of training, or an .npz with x.")
     ],

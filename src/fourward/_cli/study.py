@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fourward._cli.options import warn_if_busy
+from fourward._cli.output import warn_if_busy
 from fourward.study._protocol import WORDS
 from fourward.study._store import FILE
 

@@ -1,13 +1,15 @@
-"""What `fourward draw` and `fourward view` show: a word becomes a network, or a graph with its numbers."""
+"""What `fourward draw` and `fourward view` show: a saved network, or a graph with its weights."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
 
 from fourward import _serialization
-from fourward._cli.options import Reading, network_file, report_changes
+from fourward._cli.options import GraphOptions, network_path
+from fourward._cli.output import report_changes
 from fourward.errors import InputError
 from fourward.graph._dag import Dag
 from fourward.nn._fourward import FourWard
@@ -16,34 +18,40 @@ from fourward.train._data import read_features
 from fourward.view._subject import describe
 
 
-class Shown(NamedTuple):
-    """A network or a graph, and numbers of the graph's edges."""
+class Subject(NamedTuple):
+    """A network, or a graph and the weights of its edges."""
 
-    thing: FourWard | Dag
-    weight: Any
+    net_or_dag: FourWard | Dag
+    weight: Any  #: (E,) or None; a network has its own
     title: str
 
+    @property
+    def dag(self) -> Dag:
+        """The graph."""
+        return self.net_or_dag if isinstance(self.net_or_dag, Dag) else self.net_or_dag.dag
 
-def open_shown(word: str, reading: Reading, title: str | None) -> Shown:
-    """The network of a checkpoint or of a run's best one, or the graph that a word stands for."""
-    path = network_file(word)
+
+def load_subject(spec: str, graph_options: GraphOptions, title: str | None) -> Subject:
+    """Load a network (from a checkpoint, or the best one of a run) or a graph."""
+    path = network_path(spec)
     if path is None:
-        found = reading.find(word)
-        report_changes(found)
-        return Shown(found.dag, found.weight, title or f"{word}: {describe(found.dag)}")
-    reading.refuse(f"{word} is a network that has its own")
+        loaded = graph_options.load(spec)
+        report_changes(loaded)
+        return Subject(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
+    graph_options.check_unset(f"{spec} is a network and has a graph")
     net = _serialization.load(path)
-    return Shown(net, None, title or f"{word}: {describe(net.dag)}")
+    return Subject(net, None, title or f"{spec}: {describe(net.dag)}")
 
 
-def read_samples(word: str, table: str) -> Any:
-    """(S, num_inputs) the rows of a table as the inputs of a network see them, through the adaptors of its model.
+def read_samples(spec: str, table: str) -> Any:
+    """(S, num_inputs) the rows of a table as a network's inputs receive them.
 
-    A network without a model takes the columns that are named as its inputs.
+    A checkpoint of a model scales the features and applies its input layer; a network alone takes the columns named
+    like its inputs.
     """
-    path = network_file(word)
+    path = network_path(spec)
     if path is None:
-        raise InputError(f"samples came, but {word} is a graph, which has no weights. Give a saved network.")
+        raise InputError(f"--samples needs a network, but {spec} is a graph without weights. Pass a saved network.")
     if "model" in _serialization.read(path)[1]:
         model, _, _ = _checkpoint.load(path)
         scaled = model.scale_x.apply(read_features(table, model.features))
@@ -53,7 +61,6 @@ def read_samples(word: str, table: str) -> Any:
     return read_features(table, [str(dag.labels[v]) for v in dag.inputs.tolist()])
 
 
-def label_of(shown: Shown, text: str) -> Any:
-    """The label that is written like this."""
-    dag = shown.thing if isinstance(shown.thing, Dag) else shown.thing.dag
+def parse_label(dag: Dag, text: str) -> Hashable:
+    """The label that reads like `text`; `text` itself if there is none."""
     return next((label for label in dag.labels if str(label) == text), text)

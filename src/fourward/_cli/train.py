@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward._cli.options import Reading, network_file, reads_graph, report_changes
+from fourward._cli.options import GraphOptions, network_path, takes_graph_options
+from fourward._cli.output import report_changes
 from fourward.errors import MissingExtraError, OptionError, pluralize, summarize
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 #: What may be said again of a run that is resumed: which graph and data it has, and where it is to run.
 FREE = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
-FREE |= {field.name for field in fields(Reading)} - {"seed"}
+FREE |= {field.name for field in fields(GraphOptions)} - {"seed"}
 
 
 class Task(StrEnum):
@@ -52,7 +53,7 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
-@reads_graph
+@takes_graph_options
 def train(
     context: typer.Context,
     graph: Annotated[
@@ -101,7 +102,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     *,
-    reading: Reading,
+    graph_options: GraphOptions,
 ) -> None:
     """Train a graph or a network on a table; keeps the best and the last model, the curves and the result in a folder.
 
@@ -119,7 +120,7 @@ def train(
     from fourward.train._options import Options, Setup
 
     where = places(device, *launched(devices, num_nodes))
-    found = _graph(graph, reading)
+    found = _graph(graph, graph_options)
     if resume:
         _check_default(
             context, [name for name in context.params if name not in FREE], "a resumed run keeps its options"
@@ -130,8 +131,8 @@ def train(
         if found is None or data is None:
             raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
         network = {"activation": activation, "dropout": dropout}
-        if network_file(str(graph)) is not None:
-            _check_default(context, list(network), f"{graph} is a network that has its own")
+        if network_path(str(graph)) is not None:
+            _check_default(context, list(network), f"{graph} is a network and has its own")
         options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
         setup = Setup(
             data, target, None if task is None else task.value, tuple(drop or ()), held, test, precision.value, options
@@ -144,19 +145,19 @@ def train(
     leave()
 
 
-def _graph(word: str | None, reading: Reading) -> Dag | FourWard | None:
+def _graph(word: str | None, graph_options: GraphOptions) -> Dag | FourWard | None:
     if word is None:
-        reading.refuse("no graph was")
+        graph_options.check_unset("there is no graph to read")
         return None
-    path = network_file(word)
+    path = network_path(word)
     if path is not None:
         from fourward._serialization import load
 
-        reading.refuse(f"{word} is a network that has its own")
+        graph_options.check_unset(f"{word} is a network and has a graph")
         return load(path)
     from lightning.pytorch.utilities import rank_zero_only
 
-    loaded = reading.find(word, bare=True)
+    loaded = graph_options.load(word, bare=True)
     rank_zero_only(report_changes)(loaded)
     return loaded.dag
 
@@ -166,13 +167,13 @@ def _check_default(context: typer.Context, names: list[str], why: str) -> None:
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
-            raise OptionError(f"--{name.replace('_', '-')} was given, but {why}. Leave it away.")
+            raise OptionError(f"--{name.replace('_', '-')} has no effect here: {why}. Omit it.")
 
 
 def _tell(result: Result, as_json: bool) -> None:
     from rich.console import Console
 
-    from fourward._cli.metrics_table import show
+    from fourward._cli.output import print_metrics
     from fourward.train._run import draw
 
     try:
@@ -196,6 +197,6 @@ def _tell(result: Result, as_json: bool) -> None:
     console.print(f"{seen} in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
     if result.measures is not None:
         console.print("on rows it never saw:")
-        show(console, result.measures)
+        print_metrics(console, result.measures)
     console.print(f"model: {result.out / 'best.safetensors'}")
     console.print(pictures)

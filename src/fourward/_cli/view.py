@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import Reading, ThingWord, reads_graph
+from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, TitleOption, takes_graph_options
 
 
 def register(app: typer.Typer) -> None:
@@ -15,33 +15,41 @@ def register(app: typer.Typer) -> None:
     app.command()(view)
 
 
-@reads_graph
+@takes_graph_options
 def view(
-    word: ThingWord,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
-    no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, and don't open it.")] = False,
+    spec: GraphOrNetworkArgument,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("page.html"),
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Write the page without opening it in the browser.")
+    ] = False,
     samples: Annotated[
-        str | None, typer.Option(help="A .csv, .tsv or .npz whose first rows the forward pass is shown for.")
+        str | None,
+        typer.Option(help="A .csv, .tsv or .npz file; the page steps through the forward pass of its first rows."),
     ] = None,
-    around: Annotated[str | None, typer.Option(help="The neuron round which to show part of a large graph.")] = None,
-    title: Annotated[str | None, typer.Option(help="Default: the name of the graph and what it is made of.")] = None,
+    around: Annotated[
+        str | None,
+        typer.Option(
+            help="Label of the neuron around which to show part of a large graph. Default: the one with the most edges."
+        ),
+    ] = None,
+    title: TitleOption = None,
     *,
-    reading: Reading,
+    graph_options: GraphOptions,
 ) -> None:
-    """Look into a network in the browser: one HTML file, which needs no other and sends nothing.
+    """Explore a network in the browser: one self-contained HTML file that makes no requests.
 
     Example: `fourward view c-elegans --out worm.html`
     """
     import webbrowser
 
-    from fourward._cli.subject import label_of, open_shown, read_samples
-    from fourward.view._page import view as make_page
+    from fourward import view as make_page
+    from fourward._cli.subject import load_subject, parse_label, read_samples
 
-    shown = open_shown(word, reading, title)
-    rows = None if samples is None else read_samples(word, samples)
-    centre = None if around is None else label_of(shown, around)
-    page = make_page(shown.thing, title=shown.title, weight=shown.weight, samples=rows, around=centre)
+    subject = load_subject(spec, graph_options, title)
+    rows = None if samples is None else read_samples(spec, samples)
+    centre = None if around is None else parse_label(subject.dag, around)
+    page = make_page(subject.net_or_dag, title=subject.title, weight=subject.weight, samples=rows, around=centre)
     page.save(out)
     print(f"{out}\n{page.shown}")
     if not no_open and not webbrowser.open(out.resolve().as_uri()):
-        print("No browser was found to open it.")
+        print("No browser found: open the file yourself.")
