@@ -1,4 +1,4 @@
-"""Writing files so that neither a crash nor a power cut leaves half of one."""
+"""What all packages know of files: atomic writes, and the checkpoints in the folder of a training run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+BEST = "best.safetensors"  #: in the folder of a run: the checkpoint with the lowest validation loss
+LAST = "last.safetensors"  #: likewise: the checkpoint after the latest epoch
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fourward import Dag, FourWard, files, generate
-from fourward.errors import ActivationError, GraphError, WeightError
+from fourward.errors import ActivationError, GraphError, OptionError, WeightError
 from fourward.exchange import fold, from_mlp, from_networkx, read_network
 
 
@@ -96,8 +96,8 @@ def test_pruned_weights_are_no_edges():
         (nn.Sequential(nn.ReLU()), ActivationError, "doesn't follow a Linear"),
         (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Tanh()), ActivationError, r"Tanh\(\) doesn't follow"),
         (nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 2)), GraphError, "2 outputs before 3 inputs"),
-        (nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)), ActivationError, "each element alone"),
-        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), ActivationError, "each element alone"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)), ActivationError, "elementwise"),
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), ActivationError, "elementwise"),
         (nn.Sequential(), GraphError, "no Linear layer"),
     ],
 )
@@ -152,23 +152,32 @@ def test_graphs_without_what_a_network_needs(tmp_path):
 
 def test_layers_fold_into_the_network():
     net = some_net()
-    enter, leave = mlp(nn.Linear(5, 2)), mlp(nn.Linear(2, 3))
+    before, after = (mlp(nn.Linear(5, 2)), mlp(nn.Linear(2, 3)))
     with torch.no_grad():
-        enter[0].weight[0, 1] = 0
-    pair = (enter[0].weight, enter[0].bias), (leave[0].weight, leave[0].bias)
-    whole = fold(net, *pair, features=["a", "f1", "f2", "f3", "f4"])
-    torch.testing.assert_close(whole(batch(5)), leave(net(enter(batch(5)))))
-    assert whole.dag.num_edges == net.dag.num_edges + 9 + 6
-    assert [whole.dag.labels[v] for v in whole.dag.inputs.tolist()] == ["a (feature)", "f1", "f2", "f3", "f4"]
-    torch.testing.assert_close(fold(net, enter=pair[0])(batch(5)), net(enter(batch(5))))
-    torch.testing.assert_close(fold(net, leave=pair[1])(batch(2)), leave(net(batch(2))))
-    with pytest.raises(WeightError, match=r"from 2 to 2 numbers was wanted, but weights of shape \(5, 2\)"):
-        fold(net, enter=(enter[0].weight.T, enter[0].bias))
+        before[0].weight[0, 1] = 0
+    folded = fold(net, before[0], after[0], feature_names=["a", "f1", "f2", "f3", "f4"])
+    torch.testing.assert_close(folded(batch(5)), after(net(before(batch(5)))))
+    assert folded.dag.num_edges == net.dag.num_edges + 9 + 6
+    assert [folded.dag.labels[v] for v in folded.dag.inputs.tolist()] == ["a (feature)", "f1", "f2", "f3", "f4"]
+    torch.testing.assert_close(fold(net, before[0])(batch(5)), net(before(batch(5))))
+    torch.testing.assert_close(fold(net, output_layer=after[0])(batch(2)), after(net(batch(2))))
+    with pytest.raises(WeightError, match=r"expected a layer from 5 to 2 features, got .* shape \(5, 5\)"):
+        fold(net, nn.Linear(5, 5))
+    with pytest.raises(OptionError, match="got a ReLU"):
+        fold(net, nn.ReLU())
 
 
-def test_folding_numbered_networks_and_own_activations():
+def test_scalings_fold_into_the_network():
+    net, layer, x = some_net(), mlp(nn.Linear(2, 3, bias=False)), batch(2)
+    mean, std = torch.tensor([0.5, -2.0]), torch.tensor([2.0, 0.25])
+    folded = fold(net, nn.Identity(), layer[0], input_scaling=(mean, std))
+    torch.testing.assert_close(folded(x), layer(net((x - mean) / std)))
+    torch.testing.assert_close(fold(net, output_scaling=(mean, std))(x), net(x) * std + mean)
+
+
+def test_folding_integer_labels_and_callables():
     net = FourWard(generate.chain(3), {1: torch.sin, 2: "tanh"}, bias=False, seed=0, dtype=torch.float64)
     layer = mlp(nn.Linear(2, 1))
-    whole = fold(net, enter=(layer[0].weight, layer[0].bias))
-    assert [whole.dag.labels[v] for v in whole.dag.inputs.tolist()] == [3, 4]
-    torch.testing.assert_close(whole(batch(2)), net(layer(batch(2))))
+    folded = fold(net, layer[0])
+    assert [folded.dag.labels[v] for v in folded.dag.inputs.tolist()] == [3, 4]
+    torch.testing.assert_close(folded(batch(2)), net(layer(batch(2))))

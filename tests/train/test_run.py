@@ -307,7 +307,7 @@ def test_damaged_states_are_named(paused, tmp_path):
     model, setup, state = _checkpoint.load(paused / "run" / "last.safetensors")
     for broken in (state | {"history": {"height": [1]}}, {k: v for k, v in state.items() if k != "step"}):
         _checkpoint.save(tmp_path / "last.safetensors", model, setup, broken)
-        with pytest.raises(FileError, match="damaged"):
+        with pytest.raises(FileError, match="corrupt"):
             _run.resume(tmp_path, data=str(paused / "t.csv"))
 
 
@@ -338,10 +338,10 @@ def put(place, key, value):
     ],
 )
 def test_what_is_damaged_never_reaches_the_optimiser(paused, tmp_path, harm):
-    tensors, said = _serialization.read(paused / "run" / "last.safetensors")
+    tensors, said = _serialization.read_safetensors(paused / "run" / "last.safetensors")
     harm(tensors, said)
-    _serialization.write(tmp_path / "last.safetensors", tensors, said)
-    with pytest.raises(FileError, match=r"last\.safetensors is damaged"):
+    _serialization.write_safetensors(tmp_path / "last.safetensors", tensors, said)
+    with pytest.raises(FileError, match=r"last\.safetensors is corrupt"):
         _run.resume(tmp_path, data=str(paused / "t.csv"))
 
 

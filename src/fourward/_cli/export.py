@@ -87,15 +87,14 @@ def _load(path: Path, bare: bool, out: Path) -> tuple[FourWard, float | None]:
 
     from fourward import _serialization
     from fourward.train import _checkpoint
-    from fourward.train._whole import difference, whole
 
     if not path.exists():
         raise FileError(
             f"{path} does not exist. Expected a trained network, as `fourward train` saves it; to convert a graph, "
             "use `fourward graph`."
         )
-    if bare or "model" not in _serialization.read(path)[1]:
+    if bare or "model" not in _serialization.read_safetensors(path)[1]:
         return _serialization.load(path).eval(), None
     model = _checkpoint.load(path)[0]
-    net = whole(model, None if out.suffix.lower() in _SINGLE_PRECISION else torch.float64).eval()
-    return net, difference(net, model)
+    net = model.fold(None if out.suffix.lower() in _SINGLE_PRECISION else torch.float64).eval()
+    return net, model.max_error(net)

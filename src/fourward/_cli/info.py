@@ -30,8 +30,8 @@ def info(
 
     Example: `fourward info c-elegans --batch 512`
     """
+    from fourward.nn import summary
     from fourward.nn._fourward import FourWard
-    from fourward.nn._summary import facts
 
     removed = 0
     path = network_path(spec)
@@ -47,7 +47,7 @@ def info(
         net, removed = FourWard(loaded.dag, activation or "relu", seed=0), len(loaded.removed)
         if not as_json:
             report_changes(loaded)
-    found = facts(net, batch) | {"removed": removed}
+    found = summary(net, batch) | {"removed": removed}
     if as_json:
         print_json(found)
     else:
@@ -67,11 +67,8 @@ def _lines(spec: str, found: dict[str, Any]) -> list[str]:
         f"  height       {pluralize(found['height'], 'layer')}, "
         f"the widest of {pluralize(found['widest_layer'], 'node')}",
         f"  attenuation  {found['attenuation']:.2f} nodes a layer",
-        *(
-            f"  {kind + '-degree':<13}{d['least']:,} to {d['most']:,}, mean {d['mean']:.2f}"
-            for kind, d in degrees.items()
-        ),
-        *found["why"],
+        *(f"  {kind + '-degree':<13}{d['min']:,} to {d['max']:,}, mean {d['mean']:.2f}" for kind, d in degrees.items()),
+        *found["explanation"],
         f"a batch of {found['batch']:,}",
         f"  parameters   {cost['parameters']:,}, {format_bytes(cost['parameter_bytes'])}",
         f"  indices      {format_bytes(cost['plan_bytes'])}",

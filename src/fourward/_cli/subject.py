@@ -52,7 +52,7 @@ def read_samples(spec: str, table: str) -> Any:
     path = network_path(spec)
     if path is None:
         raise InputError(f"--samples needs a network, but {spec} is a graph without weights. Pass a saved network.")
-    if "model" in _serialization.read(path)[1]:
+    if "model" in _serialization.read_safetensors(path)[1]:
         model, _, _ = _checkpoint.load(path)
         scaled = model.scale_x.apply(read_features(table, model.features))
         with torch.no_grad():

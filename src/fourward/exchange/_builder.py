@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fourward.errors import ActivationError, FileError
 from fourward.graph._dag import Dag
-from fourward.nn._activations import One
+from fourward.nn._activations import ActivationLike
 from fourward.nn._fourward import FourWard
 
 #: g_k(s_k ... g_1(s_1 z)): pairs of a factor and an activation, the first applied first. All but the last become
 #: neurons of their own, so that functions which the table lacks can be spelled with those it has.
-Stages = tuple[tuple[float, One], ...]
+Stages = tuple[tuple[float, ActivationLike], ...]
 
 
 class Neuron(NamedTuple):

@@ -12,16 +12,16 @@ from fourward import _serialization
 from fourward._files import replacing
 from fourward.errors import FileError
 from fourward.exchange._latex import to_latex
-from fourward.exchange._networkx import choices_of, write_graph
+from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
 from fourward.exchange._python_source import to_python
-from fourward.nn._fourward import FourWard, check_own
+from fourward.nn._fourward import FourWard, check_network
 
 
 def to_pt2(net: FourWard, path: str | Path) -> None:
     """Write a network as torch.export does, in plain torch operations, so that it runs without fourward; any batch."""
     dag = net.dag
-    chosen = dict(zip((dag.labels[v] for v in dag.neurons.tolist()), choices_of(net), strict=True))
+    chosen = dict(zip((dag.labels[v] for v in dag.neurons.tolist()), net.neuron_activations(), strict=True))
     twin = FourWard(
         dag,
         chosen or "identity",
@@ -70,7 +70,7 @@ def export(net: FourWard, path: str | Path) -> None:
 
     The file appears whole or not at all. Its ending says the format: see `ENDINGS`.
     """
-    check_own(net)
+    check_network(net)
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise FileError(f"{path}: a network can't be exported to {ending or 'a file without an ending'}. Known are "

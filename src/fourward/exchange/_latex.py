@@ -6,9 +6,8 @@ import re
 
 from fourward.errors import OptionError
 from fourward.exchange._formulas import Latex
-from fourward.exchange._networkx import names_of
 from fourward.exchange._python_source import check_small
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, builtin_activation_names
 from fourward.plan.activations import ACTIVATIONS
 
 MOST_EDGES = 500  #: with more nobody reads them
@@ -32,7 +31,7 @@ def to_latex(net: FourWard, digits: int = 4) -> str:
         raise OptionError(f"digits={digits} came, but from 1 to 17 were wanted.")
     dag = net.dag
     check_small(net, MOST_EDGES, "LaTeX")
-    names = names_of(net, "LaTeX")
+    names = builtin_activation_names(net, "LaTeX", "export to .pt2")
     neuron = {v: i for i, v in enumerate(dag.neurons.tolist())}
     weight = net.weight.detach().double().tolist()
     bias = None if net.bias is None else net.bias.detach().double().tolist()

@@ -13,7 +13,7 @@ from torch import nn
 from fourward._arrays import IntArray
 from fourward.errors import ActivationError, GraphError
 from fourward.graph._dag import Dag
-from fourward.nn._activations import One
+from fourward.nn._activations import ActivationLike
 from fourward.nn._fourward import FourWard
 
 Kind = TypeVar("Kind", bound=nn.Module)
@@ -57,12 +57,12 @@ def from_mlp(model: nn.Sequential, *, prune: bool = False, **options: Any) -> Fo
     return net
 
 
-def _layers(model: nn.Sequential) -> tuple[list[nn.Linear], list[One]]:
+def _layers(model: nn.Sequential) -> tuple[list[nn.Linear], list[ActivationLike]]:
     """The linear layers, and the activation after each."""
     if not _is(model, nn.Sequential):
         raise GraphError(f"a torch.nn.Sequential was wanted, but a {type(model).__name__} came.")
     layers: list[nn.Linear] = []
-    activations: list[One | None] = []
+    activations: list[ActivationLike | None] = []
     for module in _flat(model):
         if _is(module, nn.Linear):
             if layers and layers[-1].out_features != module.in_features:
@@ -98,7 +98,7 @@ def _flat(model: nn.Sequential) -> list[nn.Module]:
     return [inner for module in model for inner in (_flat(module) if _is(module, nn.Sequential) else [module])]
 
 
-def _activation(module: nn.Module) -> One:
+def _activation(module: nn.Module) -> ActivationLike:
     """The name of the row that a module equals, or else the module itself."""
     if type(module) in _PLAIN:
         return _PLAIN[type(module)]

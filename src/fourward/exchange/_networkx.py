@@ -12,15 +12,14 @@ from fourward.errors import ActivationError, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
 from fourward.graph._annotated import AnnotatedDag
 from fourward.graph._dag import LabelChoice
-from fourward.nn._activations import Elementwise, One, name_of
-from fourward.nn._fourward import FourWard
-from fourward.plan.activations import BY_CODE, CUSTOM
+from fourward.nn._activations import ActivationLike
+from fourward.nn._fourward import FourWard, builtin_activation_names
 
 
 def from_networkx(
     graph: nx.DiGraph,
     *,
-    activation: One | None = None,
+    activation: ActivationLike | None = None,
     inputs: LabelChoice = None,
     outputs: LabelChoice = None,
     **options: Any,
@@ -41,7 +40,9 @@ def from_networkx(
     )
 
 
-def read_network(path: str | Path, *, activation: One | None = None, network: Any = None, **options: Any) -> FourWard:
+def read_network(
+    path: str | Path, *, activation: ActivationLike | None = None, network: Any = None, **options: Any
+) -> FourWard:
     """The same from a graph file; `options` as in `fourward.files.read_dag`, `network`: a dict of FourWard's own."""
     loaded = files.read_dag(path, **options)
     try:
@@ -51,7 +52,7 @@ def read_network(path: str | Path, *, activation: One | None = None, network: An
         raise
 
 
-def from_loaded(loaded: AnnotatedDag, activation: One | None = None, **options: Any) -> FourWard:
+def from_loaded(loaded: AnnotatedDag, activation: ActivationLike | None = None, **options: Any) -> FourWard:
     """A network from a Dag and what came along with it."""
     dag = loaded.dag
     if loaded.weight is None and dag.num_edges:
@@ -79,32 +80,8 @@ def from_loaded(loaded: AnnotatedDag, activation: One | None = None, **options: 
     return net
 
 
-def choices_of(net: FourWard) -> list[One]:
-    """(N-I,) the neurons' activations: names, or the callables that the user gave."""
-    code = net.plan.node_code[net.dag.neurons].tolist()
-    return [BY_CODE[one].name if one < CUSTOM else _callable(net, one - CUSTOM) for one in code]
-
-
-def _callable(net: FourWard, k: int) -> One:
-    module = net.custom_activations[k]
-    return module.function if isinstance(module, Elementwise) else module
-
-
-def names_of(net: FourWard, what: str) -> list[str]:
-    """(N-I,) names of the neurons' activations; an error if one is a callable, which `what` can't hold."""
-    code = net.plan.node_code[net.dag.neurons].tolist()
-    for v, one in zip(net.dag.neurons.tolist(), code, strict=True):
-        if one >= CUSTOM:
-            raise ActivationError(
-                f"neuron {net.dag.labels[v]!r} has the activation {name_of(one, net.custom_activations)}, a callable, "
-                f"which {what} can't hold. Take one of fourward's own by name, or export to .pt2."
-            )
-    return [name_of(one, net.custom_activations) for one in code]
-
-
 def write_graph(net: FourWard, path: str | Path, format: str | None = None) -> None:
     """The graph with weights, biases and activations, as a graph file."""
     kind = files.format_of(path, format)
-    files.write(
-        net.dag, path, weight=net.weight, bias=net.bias, activation=names_of(net, f"a {kind} file"), format=format
-    )
+    names = builtin_activation_names(net, f"a {kind} file", "export to .pt2")
+    files.write(net.dag, path, weight=net.weight, bias=net.bias, activation=names, format=format)

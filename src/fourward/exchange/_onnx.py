@@ -19,9 +19,8 @@ from fourward._arrays import IntArray
 from fourward._files import replacing
 from fourward.errors import EngineError, OptionError, require
 from fourward.exchange._formulas import Language
-from fourward.exchange._networkx import names_of
 from fourward.graph._annotated import FloatArray
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, builtin_activation_names
 from fourward.plan.activations import ACTIVATIONS
 
 OPSET = 18  #: the first in which ScatterND adds and all else is as it is today
@@ -89,7 +88,7 @@ def to_onnx(net: FourWard, path: str | Path) -> None:
     require("onnx", "export")
     import onnx
 
-    names = names_of(net, "ONNX")
+    names = builtin_activation_names(net, "ONNX", "export to .pt2")
     graph = _Graph()
     _walk(graph, net, names)
     x, y = (

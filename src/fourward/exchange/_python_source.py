@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fourward.errors import OptionError, WeightError, pluralize
 from fourward.exchange._formulas import HELPERS, Python
-from fourward.exchange._networkx import names_of
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, builtin_activation_names
 from fourward.plan.activations import ACTIVATIONS
 
 MOST_EDGES = 20_000  #: with more Python takes long to compile the source
@@ -16,7 +15,7 @@ def to_python(net: FourWard) -> str:
     """Source of a function `network(x)`, from a list of numbers to a list of numbers."""
     dag = net.dag
     check_small(net, MOST_EDGES, "Python source")
-    names = names_of(net, "Python source")
+    names = builtin_activation_names(net, "Python source", "export to .pt2")
     language = Python()
     formulas = {name: language.spell(ACTIVATIONS[name].formula, "z") for name in sorted({*names} - {"identity"})}
     helpers = [line for name in sorted(language.used) for line in ("", "", HELPERS[name])]

@@ -1,4 +1,4 @@
-"""A user's choice of activations, resolved to one code a node."""
+"""The activation of each neuron, from what the user passed to one code per node."""
 
 from __future__ import annotations
 
@@ -14,100 +14,116 @@ from fourward.errors import ActivationError, pluralize, summarize
 from fourward.graph._dag import Dag
 from fourward.plan.activations import BY_CODE, CUSTOM, lookup
 
-#: A name of the table, or any torch callable that acts on each element alone.
-One = str | Callable[[Tensor], Tensor]
-#: One for all neurons, or a mapping from label to one, in which "default" stands for all others.
-Activations = One | Mapping[Any, One]
+#: The name of a built-in activation, or an elementwise torch callable.
+ActivationLike = str | Callable[[Tensor], Tensor]
+#: One activation for all neurons, or a mapping from label to activation, with "default" for all other neurons.
+Activations = ActivationLike | Mapping[Any, ActivationLike]
 
 
 class Elementwise(nn.Module):
-    """A plain function in a module's clothes."""
+    """Wraps a function as an nn.Module."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, z: Tensor) -> Tensor:
-        """The function."""
+        """Apply the function."""
         return self.function(z)
 
     def extra_repr(self) -> str:
-        """Its name."""
-        return getattr(self.function, "__name__", repr(self.function))
+        """The name of the function."""
+        return activation_name(self.function)
 
 
-def resolve(dag: Dag, activation: Activations, output_activation: One | None) -> tuple[IntArray, nn.ModuleList]:
-    """(N,) codes by node index, and the callables behind the codes from CUSTOM on.
+def resolve_activations(
+    dag: Dag, activation: Activations, output_activation: ActivationLike | None
+) -> tuple[IntArray, nn.ModuleList]:
+    """(N,) activation codes by node index, and the modules behind the codes from CUSTOM on.
 
-    What is said of a single neuron wins over `output_activation`, and that over the default.
+    A neuron's own entry takes precedence over `output_activation`, and that over the default.
     """
     custom: dict[Any, int] = {}
-    single: dict[Any, One] = dict(activation) if isinstance(activation, Mapping) else {"default": activation}
-    default = single.pop("default", None)
+    by_label: dict[Any, ActivationLike] = (
+        dict(activation) if isinstance(activation, Mapping) else {"default": activation}
+    )
+    default = by_label.pop("default", None)
     if default is None:
-        _check_complete(dag, single, output_activation)
+        _check_complete(dag, by_label, output_activation)
         default = "identity"
-    code = np.full(dag.num_nodes, _code(default, custom), np.int32)
+    code = np.full(dag.num_nodes, _encode(default, custom), np.int32)
     if output_activation is not None:
-        code[dag.outputs] = _code(output_activation, custom)
+        code[dag.outputs] = _encode(output_activation, custom)
     inputs = set(dag.inputs.tolist())
-    for label, one in single.items():
+    for label, neuron_activation in by_label.items():
         node = dag.index(label)
         if node in inputs:
             raise ActivationError(
-                f"node {label!r} is an input: x sets its value, and no activation is applied. Leave it away."
+                f"node {label!r} is an input: x sets its value, and no activation applies. Remove its entry."
             )
-        code[node] = _code(one, custom)
+        code[node] = _encode(neuron_activation, custom)
     modules = nn.ModuleList(key if isinstance(key, nn.Module) else Elementwise(key) for key in custom)
     for module in modules:
         _check_elementwise(module)
     return code, modules
 
 
-def _check_elementwise(module: nn.Module) -> None:
-    """Try a callable on a few numbers, together and one by one; functions that draw random numbers pass untried."""
-    like = next(module.parameters(), torch.zeros((), device="cpu"))
-    z = torch.tensor([[-1.5, -0.4, 0.3], [0.7, 1.1, 2.0]], dtype=like.dtype, device=like.device)
-    name = module.extra_repr() if isinstance(module, Elementwise) else str(module)
-    wrong = (
-        f"the activation {name} must act on each element alone. A softmax or a normalisation mixes neurons or samples: "
-        "apply it to what the network returns."
-    )
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        try:
-            together, again = module(z), module(z)
-            alone = torch.stack([module(one.reshape(1, 1)).reshape(()) for one in z.flatten()]).reshape(2, 3)
-        except Exception as error:
-            raise ActivationError(f"{wrong} Tried on a tensor of shape (2, 3), it raised: {error}") from error
-    if torch.equal(together, again) and not torch.allclose(together, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
-        raise ActivationError(wrong)
-
-
-def name_of(code: int, custom: nn.ModuleList) -> str:
-    """What to call an activation."""
+def decode_activation(code: int, custom: nn.ModuleList) -> ActivationLike:
+    """The activation behind a code: the name of a built-in one, or the callable that the user passed."""
     if code < CUSTOM:
         return BY_CODE[code].name
     module = custom[code - CUSTOM]
-    return module.extra_repr() if isinstance(module, Elementwise) else str(module)
+    return module.function if isinstance(module, Elementwise) else module
 
 
-def _code(one: One, custom: dict[Any, int]) -> int:
-    if isinstance(one, str):
-        return lookup(one).code
-    if not callable(one):
-        raise ActivationError(f"{one!r} came as an activation, but it must be a name or a torch callable.")
-    if isinstance(one, type):
-        raise ActivationError(f"the class {one.__name__} came as an activation: make one of it, {one.__name__}().")
-    return custom.setdefault(one, CUSTOM + len(custom))
+def activation_name(activation: ActivationLike) -> str:
+    """An activation in print."""
+    if isinstance(activation, str | nn.Module):
+        return str(activation)
+    return getattr(activation, "__name__", repr(activation))
 
 
-def _check_complete(dag: Dag, single: Mapping[Hashable, One], output_activation: One | None) -> None:
-    named = {dag.index(label) for label in single} | (
-        set(dag.outputs.tolist()) if output_activation is not None else set()
-    )
+def _encode(activation: ActivationLike, custom: dict[Any, int]) -> int:
+    if isinstance(activation, str):
+        return lookup(activation).code
+    if isinstance(activation, type):
+        raise ActivationError(
+            f"activation must be a name or a torch callable, got the class {activation.__name__}. Pass an instance, "
+            f"{activation.__name__}()."
+        )
+    if not callable(activation):
+        raise ActivationError(f"activation must be a name or a torch callable, got {activation!r}.")
+    return custom.setdefault(activation, CUSTOM + len(custom))
+
+
+def _check_complete(
+    dag: Dag, by_label: Mapping[Hashable, ActivationLike], output_activation: ActivationLike | None
+) -> None:
+    named = {dag.index(label) for label in by_label}
+    if output_activation is not None:
+        named |= set(dag.outputs.tolist())
     missing = [dag.labels[v] for v in dag.neurons.tolist() if v not in named]
     if missing:
         raise ActivationError(
-            f"no activation came for {pluralize(len(missing), 'neuron')}: {summarize(missing)}. "
-            "Name them, or add a 'default'."
+            f"no activation for {pluralize(len(missing), 'neuron')}: {summarize(missing)}. "
+            "Add entries for these labels, or one for 'default'."
         )
+
+
+def _check_elementwise(module: nn.Module) -> None:
+    """Compare a module's output for a small tensor with its outputs for single elements, unless it is random."""
+    like = next(module.parameters(), torch.zeros((), device="cpu"))
+    z = torch.tensor([[-1.5, -0.4, 0.3], [0.7, 1.1, 2.0]], dtype=like.dtype, device=like.device)
+    name = module.extra_repr() if isinstance(module, Elementwise) else str(module)
+    message = (
+        f"activation {name} must act elementwise. A softmax or a normalisation mixes neurons or samples: "
+        "apply it to the output of the network."
+    )
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            first, second = module(z), module(z)
+            alone = torch.stack([module(value.reshape(1, 1)).reshape(()) for value in z.flatten()]).reshape(2, 3)
+        except Exception as error:
+            raise ActivationError(f"{message} For a tensor of shape (2, 3) it raised: {error}") from error
+    if torch.equal(first, second) and not torch.allclose(first, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ActivationError(message)

@@ -1,4 +1,4 @@
-"""Initial weights, from the degrees of the nodes, vectorised over edges."""
+"""Initialisation of weights and biases from node degrees, vectorised over edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Init = str | float | Callable[[Dag, Tensor, Tensor | None], Any]
 
 
 def initialise(init: Init, dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
-    """Fill weight (E,) and bias (N-I,), both on the CPU; a seed draws the same numbers for every dtype."""
+    """Fill weight (E,) and bias (N-I,), both on the CPU; a seed gives the same numbers in every dtype."""
     with torch.no_grad():
         if callable(init):
             for tensor in (weight, bias):
@@ -27,25 +27,25 @@ def initialise(init: Init, dag: Dag, weight: Tensor, bias: Tensor | None, genera
             init(dag, weight, bias)
             if weight.isnan().any() or (bias is not None and bias.isnan().any()):
                 raise InitError(
-                    "the init callable left some weights or biases unset, or NaN. It receives (dag, weight, bias) and "
-                    "must fill the tensors in place, for example with weight.normal_(); what it returns is ignored."
+                    "the init callable left some weights or biases unset or NaN. It receives (dag, weight, bias) and "
+                    "must fill the tensors in place, e.g. with weight.normal_(); its return value is ignored."
                 )
             return
         wide = torch.empty_like(weight, dtype=torch.float64)
         wide_bias = None if bias is None else torch.empty_like(bias, dtype=torch.float64)
         if isinstance(init, str):
-            _named(init)(dag, wide, wide_bias, generator)
+            _lookup(init)(dag, wide, wide_bias, generator)
         elif isinstance(init, int | float) and math.isfinite(init) and not isinstance(init, bool):
             _fill(wide, wide_bias, float(init))
         else:
-            raise InitError(f"init={init!r} came, but it must be a name, a number or a callable.")
+            raise InitError(f"init must be a name, a finite number or a callable, got {init!r}.")
         weight.copy_(wide)
         if bias is not None and wide_bias is not None:
             bias.copy_(wide_bias)
 
 
 def _kaiming_uniform(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
-    """As torch.nn.Linear: weights and bias uniform within 1 / sqrt(in-degree)."""
+    """As torch.nn.Linear: weights and bias uniform in +-1 / sqrt(in-degree)."""
     bound = _inverse_sqrt(dag.in_degree)
     weight.uniform_(-1, 1, generator=generator).mul_(torch.from_numpy(bound[dag.target]))
     if bias is not None:
@@ -58,7 +58,7 @@ def _kaiming_normal(dag: Dag, weight: Tensor, bias: Tensor | None, generator: to
 
 
 def _xavier_uniform(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
-    """Uniform within sqrt(6 / (in-degree of the target + out-degree of the source)), bias 0."""
+    """Uniform in +-sqrt(6 / (in-degree of the target + out-degree of the source)), bias 0."""
     weight.uniform_(-1, 1, generator=generator)
     weight.mul_(torch.from_numpy(6**0.5 * _inverse_sqrt(_fans(dag))))
     _zero(bias)
@@ -74,7 +74,7 @@ def _zeros(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Gener
 
 
 def _constant(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
-    """All weights 1, bias 0; a number as init gives another constant."""
+    """Weights 1, bias 0; pass a number as init for another constant."""
     _fill(weight, bias, 1.0)
 
 
@@ -88,11 +88,11 @@ _NAMED = {
 }
 
 
-def _named(name: str) -> Callable[[Dag, Tensor, Tensor | None, torch.Generator], None]:
+def _lookup(name: str) -> Callable[[Dag, Tensor, Tensor | None, torch.Generator], None]:
     if name not in _NAMED:
         raise InitError(
-            f"there is no initialisation {name!r}. Known are {', '.join(_NAMED)}; a number sets all weights to "
-            "it, and a callable receives (dag, weight, bias) and fills the tensors in place."
+            f"unknown init {name!r}. Choose from {', '.join(_NAMED)}, or pass a number for all weights, or a callable "
+            "that receives (dag, weight, bias) and fills the tensors in place."
         )
     return _NAMED[name]
 
@@ -102,7 +102,7 @@ def _fans(dag: Dag) -> Any:
 
 
 def _inverse_sqrt(degree: Any) -> Any:
-    """1 / sqrt(degree), and 0 where there is no edge."""
+    """1 / sqrt(degree), and 0 for degree 0."""
     return np.divide(1.0, np.sqrt(degree), out=np.zeros(len(degree)), where=degree > 0)
 
 

@@ -1,4 +1,4 @@
-"""What there is to know of a network before it runs."""
+"""Size, depth, engine and cost of a network."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from fourward.nn._fourward import FourWard
 from fourward.plan._cost import cost
 
 
-def facts(net: FourWard, batch: int = 64) -> dict[str, Any]:
-    """Counts, height, degrees, the engine and why, memory and operations for a batch; fit for JSON."""
-    dag, lay = net.dag, net.layering
-    weight = net.weight
+def summary(net: FourWard, batch: int = 64) -> dict[str, Any]:
+    """Summarize a network: counts, height, degrees, engine, memory and operations; serializable as JSON.
+
+    Args:
+        net: The network.
+        batch: Number of samples that memory and operations are computed for.
+    """
+    dag, layering = net.dag, net.layering
     degrees = {"in": dag.in_degree, "out": dag.out_degree}
     return {
         "nodes": dag.num_nodes,
         "edges": dag.num_edges,
         "inputs": dag.num_inputs,
         "outputs": dag.num_outputs,
-        "height": lay.height,
-        "attenuation": lay.attenuation,
-        "widest_layer": int(np.bincount(lay.level).max()),
+        "height": layering.height,
+        "attenuation": layering.attenuation,
+        "widest_layer": int(np.bincount(layering.level).max()),
         "degrees": {
-            kind: {"least": int(d.min()), "mean": float(d.mean()), "most": int(d.max())} for kind, d in degrees.items()
+            kind: {"min": int(d.min()), "mean": float(d.mean()), "max": int(d.max())} for kind, d in degrees.items()
         },
         "engine": net.engine,
-        "why": net.explain().splitlines(),
+        "explanation": net.explain().splitlines(),
         "batch": batch,
-        "cost": asdict(cost(net.plan, batch, bias=net.bias is not None, itemsize=weight.dtype.itemsize)),
+        "cost": asdict(cost(net.plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize)),
     }

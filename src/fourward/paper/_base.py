@@ -16,7 +16,7 @@ from fourward.engine._base import Dropout, dropout_scale, index_tensor
 from fourward.engine._torch_activations import LevelActivations
 from fourward.graph._dag import Dag
 from fourward.layering import Layering
-from fourward.nn._activations import Activations, One
+from fourward.nn._activations import ActivationLike, Activations
 from fourward.nn._dag_module import DagModule
 from fourward.nn._init import Init
 
@@ -68,7 +68,7 @@ class PaperMethod(DagModule):
         self,
         dag: Dag,
         activation: Activations = "relu",
-        output_activation: One | None = None,
+        output_activation: ActivationLike | None = None,
         bias: bool = True,
         init: Init = "kaiming_uniform",
         dropout: float = 0.0,
@@ -83,7 +83,7 @@ class PaperMethod(DagModule):
         self.level_activations = LevelActivations(self.plan)
         with torch.device("cpu"):
             self._build(self._dtype)
-        self.load_edge_weights(*self._initial(init, bias))
+        self.load_edge_weights(*self._initial_parameters(init, bias))
         self.register_buffer("like", torch.empty(0, dtype=self._dtype), persistent=False)
         hidden = self.plan.hidden[self.plan.position]
         self.register_buffer("hidden", torch.from_numpy(hidden), persistent=False)
@@ -145,5 +145,5 @@ class PaperMethod(DagModule):
         node = torch.arange(self.dag.num_nodes, device=self.like.device)
         return torch.where(self.hidden.unsqueeze(1), dropout_scale(dropout, node, batch, self.like.dtype), 1)
 
-    def _weights_like(self) -> tuple[torch.dtype, torch.device]:
+    def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
         return self.like.dtype, self.like.device

@@ -21,18 +21,15 @@ import torch
 from torch import nn
 
 from fourward import _serialization
-from fourward._serialization import Said, Tensors
+from fourward._serialization import Metadata, Tensors
 from fourward.errors import FileError
 from fourward.graph._dag import Dag
 from fourward.train._model import Model, Scaling
 
-#: In the folder of a run: the model of the lowest held-out loss, and the model as it stands.
-LAST = "last.safetensors"
 
-
-def save(path: str | Path, model: Model, setup: Said | None = None, state: Said | None = None) -> None:
+def save(path: str | Path, model: Model, setup: Metadata | None = None, state: Metadata | None = None) -> None:
     """Write a checkpoint; whole, or the old one stays."""
-    tensors, network = _serialization.pack(model.net)
+    tensors, network = _serialization.serialize_network(model.net)
     for name in ("enter", "leave"):
         weights = getattr(model, name).state_dict()
         tensors |= {f"{name}.{key}": value.cpu() for key, value in weights.items()}
@@ -49,18 +46,18 @@ def save(path: str | Path, model: Model, setup: Said | None = None, state: Said 
     if state is not None:
         said["state"], more = _apart(state)
         tensors |= more
-    _serialization.write(path, tensors, said)
+    _serialization.write_safetensors(path, tensors, said)
 
 
-def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Said | None, Said | None]:
+def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Metadata | None, Metadata | None]:
     """The model of a checkpoint in eval mode, how its run was started, and its state, if there is one."""
-    tensors, said = _serialization.read(path)
+    tensors, said = _serialization.read_safetensors(path)
     if "model" not in said:
         raise FileError(
             f"{path} holds a network alone, without what it was trained on. `fourward train` writes checkpoints."
         )
-    net = _serialization.unpack(path, tensors, said, device=device)
-    with _serialization.damage_of(path):
+    net = _serialization.deserialize_network(path, tensors, said, device=device)
+    with _serialization.corrupt_file_errors(path):
         about = said["model"]
         _check_names(about)
         model = Model(
@@ -94,7 +91,7 @@ def _fill(module: nn.Module, weights: Tensors) -> None:
         raise FileError(f"the adaptors don't fit: {error}") from None
 
 
-def _apart(state: Said) -> tuple[Said, Tensors]:
+def _apart(state: Metadata) -> tuple[Metadata, Tensors]:
     """A training state as JSON, and its tensors by name."""
     optimiser = state["optimiser"]
     tensors = {
@@ -105,7 +102,7 @@ def _apart(state: Said) -> tuple[Said, Tensors]:
     return state | {"optimiser": optimiser["param_groups"]}, tensors
 
 
-def _together(state: Said, tensors: Tensors, model: Model) -> Said:
+def _together(state: Metadata, tensors: Tensors, model: Model) -> Metadata:
     """A training state whose tensors fit the parameters: the optimiser trusts their shapes."""
     found: dict[int, dict[str, Any]] = {}
     for p, parameter in enumerate(model.parameters()):
@@ -123,7 +120,7 @@ def _like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _check_names(about: Said) -> None:
+def _check_names(about: Metadata) -> None:
     for name in ("features", "targets"):
         if not about[name] or not all(isinstance(word, str) for word in about[name]):
             raise FileError(f"{name} must be names, at least one, but {about[name]!r} came.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from fourward._serialization import Said, damage_of
+from fourward._serialization import Metadata, corrupt_file_errors
 from fourward.errors import DataError, OptionError
 from fourward.graph._spec import find
 from fourward.train import _checkpoint
@@ -42,7 +42,7 @@ def judge(
         return measure(model, found.x, found.y)
     if said is None:
         raise OptionError(f"{path} doesn't say what it was tested on: name the data.")
-    with damage_of(path):
+    with corrupt_file_errors(path):
         setup, digest = Setup.from_json(said["setup"]), said["digest"]
     found = _read(model, setup.place(), target)
     if found.digest != digest:
@@ -72,7 +72,7 @@ def write_rows(names: list[str], rows: Iterator[list[Any]], file: TextIO) -> Non
     writer.writerows(rows)
 
 
-def _open(path: str | Path, device: str) -> tuple[Model, Said | None]:
+def _open(path: str | Path, device: str) -> tuple[Model, Metadata | None]:
     path = Path(path)
     model, said, _ = _checkpoint.load(path, device=device)
     return model, said

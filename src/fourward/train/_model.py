@@ -106,6 +106,35 @@ class Model(nn.Module):
         out = torch.cat(parts)
         return out.softmax(-1).numpy() if self.scale_y is None else self.scale_y.undo(out.numpy())
 
+    def fold(self, dtype: torch.dtype | None = None) -> FourWard:
+        """One network from unscaled features to logits, or to unscaled targets; see `fourward.exchange.fold`."""
+        from fourward.exchange import fold
+
+        return fold(
+            self.net,
+            self.enter,
+            self.leave,
+            input_scaling=(self.scale_x.mean, self.scale_x.deviation),
+            output_scaling=None if self.scale_y is None else (self.scale_y.mean, self.scale_y.deviation),
+            feature_names=self.features,
+            target_names=self.targets if self.classes is None else list(map(str, self.classes)),
+            dtype=dtype,
+        )
+
+    def max_error(self, folded: FourWard, samples: int = 64) -> float:
+        """The largest difference between a folded network and this model, on normally distributed features.
+
+        Logits count relative to 1 or the largest of them, targets relative to their standard deviation.
+        """
+        x = np.random.default_rng(0).standard_normal((samples, len(self.features)))
+        with torch.no_grad():
+            actual = folded(torch.as_tensor(self.scale_x.undo(x)).to(folded.weight)).double().cpu()
+            expected = self.eval()(torch.as_tensor(x).to(self.net.weight)).double().cpu()
+        if self.scale_y is not None:
+            actual = torch.as_tensor(self.scale_y.apply(actual.numpy()))
+        error: float = ((actual - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
+        return error
+
     def _check_direct(self, width: int) -> None:
         dag, things = self.net.dag, "targets" if self.classes is None else "classes"
         for came, wanted, what, where in (

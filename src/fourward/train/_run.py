@@ -27,14 +27,13 @@ from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from fourward._files import replacing
-from fourward._serialization import BEST, damage_of
+from fourward._files import BEST, LAST, replacing
+from fourward._serialization import corrupt_file_errors
 from fourward.errors import DataError, FileError, FourwardError, OptionError, TrainingError
 from fourward.graph._dag import Dag
 from fourward.nn._fourward import FourWard
 from fourward.train import _checkpoint
 from fourward.train._callbacks import TensorBoard
-from fourward.train._checkpoint import LAST
 from fourward.train._data import Array, Data, read, split
 from fourward.train._devices import leave, places
 from fourward.train._fit import Best, as_samples, run_loop
@@ -148,7 +147,7 @@ def resume(
     model, said, state = _checkpoint.load(path)
     if said is None or state is None:
         raise FileError(f"{path} holds a model, but not the state of its training, so it can't go on.")
-    with damage_of(path):
+    with corrupt_file_errors(path):
         setup, digest = Setup.from_json(said["setup"]), said["digest"]
     if graph is not None:
         _checkpoint.check_graph(path, model, graph if isinstance(graph, Dag) else graph.dag)
@@ -186,7 +185,7 @@ def _train(
     samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
     assert samples is not None
     watching = [*watchers, TensorBoard(out / "tensorboard"), keeper]
-    with damage_of(out / LAST):
+    with corrupt_file_errors(out / LAST):
         loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
     if loop.finished:
         write_history(loop.history, out / "history.csv")  # a crash, or someone, may have come before

@@ -1,4 +1,4 @@
-"""A model as one network: from the table's own numbers to logits or targets."""
+"""Models: folded into one network, from unscaled features to logits or unscaled targets."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 
 from fourward import FourWard, generate
 from fourward.train._model import Model, Scaling
-from fourward.train._whole import difference, whole
 
 
 def model_for(task, direct):
@@ -22,18 +21,18 @@ def model_for(task, direct):
 
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_a_model_in_one_piece(task, direct):
+def test_a_folded_model_computes_what_the_model_predicts(task, direct):
     model = model_for(task, direct)
     x = np.random.default_rng(1).normal(size=(7, 4)) * 3
-    out = whole(model)(torch.from_numpy(x)).detach()
+    out = model.fold()(torch.from_numpy(x)).detach()
     got = out.softmax(-1) if task == "classification" else out
     np.testing.assert_allclose(got.numpy(), model.predict(x), rtol=1e-9, atol=1e-12)
-    assert whole(model).dag.num_inputs == 4
+    assert model.fold().dag.num_inputs == 4
 
 
 def test_features_far_from_0_need_double_precision():
     net = FourWard(generate.erdos_renyi(20, 0.2, seed=0), "tanh", seed=0)
     scale = Scaling(np.array([1e6, 0.0]), np.array([1.0, 1.0]))
     model = Model(net, ["a", "b"], ["t"], None, scale, Scaling(np.array([3.0]), np.array([2.0])), seed=1)
-    assert difference(whole(model), model) > 1e-3
-    assert difference(whole(model, torch.float64), model) < 1e-5
+    assert model.max_error(model.fold()) > 1e-3
+    assert model.max_error(model.fold(torch.float64)) < 1e-5
