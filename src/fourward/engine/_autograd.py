@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from fourward.engine._base import Dropout, Runner, index_tensor
+from fourward.engine._base import Runner, index_tensor
+from fourward.engine._dropout import Dropout
 from fourward.engine._torch_ops import TorchOps
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan

@@ -1,24 +1,18 @@
-"""What an engine is, and the dropout that all engines draw alike."""
+"""The interface of an engine."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fourward._arrays import IntArray
+from fourward.engine._dropout import Dropout
 from fourward.plan._plan import Plan
-
-
-class Dropout(NamedTuple):
-    """Which hidden neurons are dropped in one pass: decided by hashing, so every engine decides alike."""
-
-    p: float  #: probability that a neuron is dropped for a sample
-    key: Tensor  #: () int64 under 2^32, another one for each pass
 
 
 @dataclass(frozen=True)
@@ -88,27 +82,3 @@ def index_tensor(array: IntArray) -> Tensor:
 def plain(tensor: Tensor) -> Tensor:
     """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
     return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
-
-
-def dropout_scale(dropout: Dropout, node: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
-    """(len(node), B): 0 where a neuron is dropped for a sample, else 1 / (1 - p).
-
-    A draw depends on the key, the node index and the place of the sample in the batch alone.
-    """
-    sample = torch.arange(batch, device=node.device)
-    per_node = _hash32(node.long() * 0x9E3779B1 + dropout.key)
-    draw = _hash32(per_node.unsqueeze(1) * 0x85EBCA6B + sample)
-    return (draw >= round(dropout.p * 2**32)).to(dtype) / (1 - dropout.p)
-
-
-def pass_key(seed: int, passes: Tensor) -> Tensor:
-    """The key of a pass, from the seed of the network and the number of passes before it."""
-    return _hash32(_hash32(passes + (seed >> 32)) + (seed & 0xFFFFFFFF))
-
-
-def _hash32(x: Tensor) -> Tensor:
-    """Mix the lower 32 bits of each int64 so that all of them matter for all."""
-    x = x & 0xFFFFFFFF
-    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
-    return x ^ (x >> 15)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.engine._base import Dropout, pass_key
+from fourward.engine._dropout import Dropout, pass_key
 from fourward.errors import GraphError, InputError, OptionError, WeightError, pluralize
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources

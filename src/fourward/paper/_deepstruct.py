@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fourward._arrays import IntArray
-from fourward.engine._base import Dropout, index_tensor
+from fourward.engine._base import index_tensor
+from fourward.engine._dropout import Dropout
 from fourward.paper._base import PaperMethod, Place, TensorList, parameters_of
 
 

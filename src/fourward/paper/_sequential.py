@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.engine._base import Dropout, index_tensor
+from fourward.engine._base import index_tensor
+from fourward.engine._dropout import Dropout
 from fourward.engine._torch_activations import TORCH_FUNCTIONS, apply
 from fourward.paper._base import PaperMethod, Place, TensorList, parameters_of
 

@@ -12,6 +12,7 @@ import math
 from numba import njit
 
 from fourward.engine._cpu.simd import number
+from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, hash32
 from fourward.plan.activations import ACTIVATIONS
 
 _CODE = {name: row.code for name, row in ACTIVATIONS.items()}
@@ -128,18 +129,12 @@ def descend(code, d, a, z, width, undo, zero):
             d[j] *= zero if abs(z[j]) >= one else (-one if z[j] > zero else (one if z[j] < zero else z[j]))
 
 
-@njit(nogil=True, error_model="numpy")
-def _hash32(x):
-    """As engine.base._hash32: the same draws in every engine."""
-    x &= 0xFFFFFFFF
-    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
-    return x ^ (x >> 15)
+_hash32 = njit(nogil=True, error_model="numpy")(hash32)
 
 
 @njit(nogil=True, error_model="numpy")
-def drop(row, width, node, sample, key, threshold, scale, zero):
+def apply_dropout(row, width, node, sample, key, threshold, scale, zero):
     """Multiply a neuron's row with what dropout draws for it; `sample` is the first of the row in the batch."""
-    mine = _hash32(node * 0x9E3779B1 + key) * 0x85EBCA6B
+    node_draw = _hash32(node * NODE_FACTOR + key) * SAMPLE_FACTOR
     for j in range(width):
-        row[j] *= scale if _hash32(mine + sample + j) >= threshold else zero
+        row[j] *= scale if _hash32(node_draw + sample + j) >= threshold else zero

@@ -17,7 +17,7 @@ from numba import carray, njit
 from numba.core import types
 
 from fourward._jit import cached_cfunc
-from fourward.engine._cpu.activations import activate, descend, drop
+from fourward.engine._cpu.activations import activate, apply_dropout, descend
 from fourward.engine._cpu.runs import BEGIN, END
 from fourward.engine._cpu.simd import add_run, dot_run, number, pointer, real, shifted, take
 
@@ -119,7 +119,7 @@ def _forward_walk(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, 
                     kept[j] = row[j]
             activate(p.code[q], row, width, zero)
             if threshold > 0 and p.hidden[q]:
-                drop(row, width, p.order[q], sample, key, threshold, scale, zero)
+                apply_dropout(row, width, p.order[q], sample, key, threshold, scale, zero)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -137,7 +137,7 @@ def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, thresho
         if flag & END and p.bias_at[q] >= 0:
             scaled = threshold > 0 and p.hidden[q]
             if scaled:
-                drop(row, width, p.order[q], sample, key, threshold, scale, zero)
+                apply_dropout(row, width, p.order[q], sample, key, threshold, scale, zero)
             kept = shifted(z, max(p.z_row[q], 0) * width)
             f = undo if scaled else number(zero, 1.0)
             descend(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
@@ -273,9 +273,10 @@ def _sort(block, zero, lanes, stamp):
 def _stamp() -> int:
     """A number that changes with the code kernels are made of; Numba's cache looks at the file of an entry alone."""
     digest = blake2b(digest_size=4)
-    for folder in (files(__package__), files("fourward.plan")):
-        for name in sorted(file.name for file in folder.iterdir() if file.name.endswith(".py")):
-            digest.update((folder / name).read_bytes())
+    for package in (__package__, "fourward.engine", "fourward.plan"):
+        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py"):
+                digest.update(file.read_bytes())
     return int.from_bytes(digest.digest(), "little")
 
 

@@ -14,6 +14,7 @@ from fourward._arrays import IntArray
 from fourward.engine._base import plain
 from fourward.engine._cpu import kernels, simd, threads
 from fourward.engine._cpu.runs import backward_runs, forward_runs
+from fourward.engine._dropout import float64_bits, threshold
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
 
@@ -119,7 +120,7 @@ def _drawn(key: Tensor | None, p: float) -> tuple[int, int, int]:
     """Key, threshold and the bits of p, for the kernels; a threshold of 0 drops nothing."""
     if key is None:
         return 0, 0, 0
-    return int(key), round(p * 2**32), int(np.float64(p).view(np.int64))
+    return int(key), threshold(p), float64_bits(p)
 
 
 def saved_size(shape: Shape, room: int) -> int:

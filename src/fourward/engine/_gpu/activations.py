@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import linecache
+from types import FunctionType
 from typing import Any
 
 import triton
 import triton.language as tl
 
+from fourward.engine import _dropout
 from fourward.plan.activations import ACTIVATIONS
 
 
@@ -40,19 +42,15 @@ def _tanh(x):
     return tl.where(x < 0, -a, a)
 
 
-@triton.jit
-def _hash32(x):
-    """Mix the lower 32 bits so that all of them matter for all; as fourward.engine._base does."""
-    x = x & 0xFFFFFFFF
-    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 0x735A2D97) & 0xFFFFFFFF
-    return x ^ (x >> 15)
+# The function that all engines share, among the names of this module: Triton's interpreter looks for `tl` there.
+_hash32 = triton.jit(FunctionType(_dropout.hash32.__code__, globals()))
+_NODE_FACTOR, _SAMPLE_FACTOR = tl.constexpr(_dropout.NODE_FACTOR), tl.constexpr(_dropout.SAMPLE_FACTOR)
 
 
 @triton.jit
 def draw_node(key, node):
     """The part of a draw that depends on the pass and the node."""
-    return _hash32(node.to(tl.uint64) * 0x9E3779B1 + key.to(tl.uint64)) * 0x85EBCA6B
+    return _hash32(node.to(tl.uint64) * _NODE_FACTOR + key.to(tl.uint64)) * _SAMPLE_FACTOR
 
 
 @triton.jit

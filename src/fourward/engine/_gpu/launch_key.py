@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import triton.language as tl
 
+from fourward.engine._dropout import float64_bits, threshold
 from fourward.engine._gpu import heuristics
 from fourward.engine._gpu.packing import Shape
 
@@ -55,4 +55,4 @@ class Case(NamedTuple):
     @property
     def draw(self) -> tuple[int, int]:
         """The threshold of draws, and the bits of p."""
-        return (0, 0) if self.p is None else (round(self.p * 2**32), int(np.float64(self.p).view(np.int64)))
+        return (0, 0) if self.p is None else (threshold(self.p), float64_bits(self.p))
