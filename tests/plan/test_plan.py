@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.cases import ZOO, case
 from fourward import generate, layering
-from fourward.engine._torch_activations import DEFINED_FUNCTIONS, TORCH_FUNCTIONS
+from fourward.engine._torch_activations import TABLE_FUNCTIONS, TORCH_FUNCTIONS
 from fourward.errors import ActivationError, LayeringError, PlanError
 from fourward.plan import build_plan
 from fourward.plan._verify import verify
@@ -63,7 +63,7 @@ def test_table_agrees_with_torch(name, dtype):
     """Formula and derivative as the table writes them, against torch's own function and its autograd."""
     code = ACTIVATIONS[name].code
     found = []
-    for function, kind in ((DEFINED_FUNCTIONS[code], dtype), (TORCH_FUNCTIONS[code], torch.float64)):
+    for function, kind in ((TABLE_FUNCTIONS[code], dtype), (TORCH_FUNCTIONS[code], torch.float64)):
         z = Z.to(dtype).to(kind).requires_grad_()
         a = function(z)
         (slope,) = torch.autograd.grad(a.sum(), z)

@@ -2,3 +2,27 @@
 
 Never belongs here: graph reasoning, parameters, defaults for users.
 """
+
+from fourward.engine._base import Engine, Request, Runner
+from fourward.engine._dropout import Dropout, dropout_scale
+from fourward.engine._kernel_engine import KernelEngine, KernelRunner
+from fourward.engine._kernel_ops import Launch
+from fourward.engine._registry import ENGINES, Choice, choose, register
+from fourward.engine._torch_activations import TORCH_FUNCTIONS, apply_activation
+
+__all__ = [
+    "ENGINES",
+    "TORCH_FUNCTIONS",
+    "Choice",
+    "Dropout",
+    "Engine",
+    "KernelEngine",
+    "KernelRunner",
+    "Launch",
+    "Request",
+    "Runner",
+    "apply_activation",
+    "choose",
+    "dropout_scale",
+    "register",
+]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fourward.engine._base import Engine, Request, Runner
 from fourward.engine._dropout import Dropout, dropout_scale
-from fourward.engine._torch_activations import DEFINED_FUNCTIONS, apply
+from fourward.engine._torch_activations import TABLE_FUNCTIONS, apply_activation
 from fourward.plan._plan import Plan
 
 
@@ -51,7 +51,7 @@ class _ReferenceRunner(Runner):
             z = x.new_zeros(len(x)) if bias is None else bias[neuron[v]].expand(len(x))
             for k in range(dag.in_start[q], dag.in_start[q + 1]):
                 z = z + weight[k] * a[int(dag.source[k])]
-            a[v] = apply(int(code[v]), z, custom, DEFINED_FUNCTIONS)
+            a[v] = apply_activation(int(code[v]), z, custom, TABLE_FUNCTIONS)
             if dropout is not None and v not in outputs:
                 a[v] = a[v] * dropout_scale(dropout, torch.tensor([v], device=x.device), len(x), x.dtype)[0]
         return torch.stack([a[v] for v in (range(dag.num_nodes) if all_nodes else dag.outputs.tolist())], 1)

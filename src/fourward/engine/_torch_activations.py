@@ -24,20 +24,19 @@ def _torch_function(row: Activation) -> Function:
     return function
 
 
-def _defined_function(row: Activation) -> Function:
-    return lambda z: _Defined.apply(z, row)
+def _table_function(row: Activation) -> Function:
+    return lambda z: _TableFunction.apply(z, row)
 
 
-def apply(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping[int, Function]) -> Tensor:
-    """Apply an activation of the table, or one of the user's own, to each element of z."""
+def apply_activation(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping[int, Function]) -> Tensor:
+    """Apply an activation of the table, or a custom one, to each element of z."""
     if code < CUSTOM:
         return table[code](z)
     a = custom[code - CUSTOM](z)
     if not isinstance(a, Tensor) or a.shape != z.shape:
-        came = tuple(a.shape) if isinstance(a, Tensor) else type(a).__name__
+        returned = f"shape {tuple(a.shape)}" if isinstance(a, Tensor) else type(a).__name__
         raise ActivationError(
-            f"a custom activation must act on each element alone: it was given shape {tuple(z.shape)} and "
-            f"returned {came}."
+            f"a custom activation must act on each element alone: expected shape {tuple(z.shape)}, got {returned}."
         )
     return a
 
@@ -45,8 +44,8 @@ def apply(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping[int, Funct
 class LevelActivations(nn.Module):
     """The activations of a plan, applied a level at a time."""
 
-    by_code: Tensor  # (N-I,) places within each level, those with equal activations side by side
-    back: Tensor  # (N-I,) its inverse, within each level
+    by_code: Tensor  # (N-I,) indices within each level that bring equal activations side by side
+    inverse: Tensor  # (N-I,) indices within each level that restore the order
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -54,29 +53,29 @@ class LevelActivations(nn.Module):
         code = plan.code[first:]
         start = plan.level_start - first
         level = np.repeat(np.arange(plan.num_levels), np.diff(start))
-        sort = np.lexsort((code, level))
-        back = np.empty(neurons, np.int64)
-        back[sort] = np.arange(neurons)
-        self.register_buffer("by_code", torch.from_numpy(sort - start[level]), persistent=False)
-        self.register_buffer("back", torch.from_numpy(back - start[level]), persistent=False)
-        self.runs: list[list[tuple[int, int]]] = [[] for _ in range(plan.num_levels)]  # (how many, code) by level
-        change = np.flatnonzero(np.diff(code[sort], prepend=-1) | np.diff(level, prepend=-1))
-        for at, stop in zip(change.tolist(), [*change[1:].tolist(), neurons], strict=False):
-            self.runs[level[at]].append((stop - at, int(code[sort[at]])))
+        by_code = np.lexsort((code, level))
+        inverse = np.empty(neurons, np.int64)
+        inverse[by_code] = np.arange(neurons)
+        self.register_buffer("by_code", torch.from_numpy(by_code - start[level]), persistent=False)
+        self.register_buffer("inverse", torch.from_numpy(inverse - start[level]), persistent=False)
+        self.sections: list[list[tuple[int, int]]] = [[] for _ in range(plan.num_levels)]  # (size, code) of each level
+        change = np.flatnonzero(np.diff(code[by_code], prepend=-1) | np.diff(level, prepend=-1))
+        for begin, end in zip(change.tolist(), [*change[1:].tolist(), neurons], strict=False):
+            self.sections[level[begin]].append((end - begin, int(code[by_code[begin]])))
         self.start = start.tolist()
 
     def forward(self, level: int, z: Tensor, custom: nn.ModuleList) -> Tensor:
         """Apply to z (n, B), the neurons of a level in plan order."""
-        runs = self.runs[level]
-        if len(runs) == 1:
-            return apply(runs[0][1], z, custom, TORCH_FUNCTIONS)
-        own = slice(self.start[level], self.start[level + 1])
-        pieces = z.index_select(0, self.by_code[own]).split([length for length, _ in runs])
-        new = [apply(code, piece, custom, TORCH_FUNCTIONS) for piece, (_, code) in zip(pieces, runs, strict=True)]
-        return torch.cat(new).index_select(0, self.back[own])
+        sizes, codes = zip(*self.sections[level], strict=True)
+        if len(codes) == 1:
+            return apply_activation(codes[0], z, custom, TORCH_FUNCTIONS)
+        rows = slice(self.start[level], self.start[level + 1])
+        pieces = zip(codes, z.index_select(0, self.by_code[rows]).split(sizes), strict=True)
+        a = torch.cat([apply_activation(code, piece, custom, TORCH_FUNCTIONS) for code, piece in pieces])
+        return a.index_select(0, self.inverse[rows])
 
 
-class _Defined(torch.autograd.Function):
+class _TableFunction(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -116,5 +115,5 @@ def _parse(formula: str) -> CodeType:
 
 #: By code: each activation as torch itself computes it, fast and differentiable twice.
 TORCH_FUNCTIONS: Mapping[int, Function] = {code: _torch_function(row) for code, row in BY_CODE.items()}
-#: By code: each activation by the table's own formula and derivative.
-DEFINED_FUNCTIONS: Mapping[int, Function] = {code: _defined_function(row) for code, row in BY_CODE.items()}
+#: By code: each activation by the table's formula and derivative.
+TABLE_FUNCTIONS: Mapping[int, Function] = {code: _table_function(row) for code, row in BY_CODE.items()}

@@ -23,9 +23,9 @@ class TorchOps(Engine):
         """Everything."""
         return None
 
-    def prepare(self, plan: Plan, walked: bool = False) -> Runner:
-        """Index tensors as buffers; `walked`: weights will come in the order of the plan, not of the Dag."""
-        return _TorchRunner(plan, walked)
+    def prepare(self, plan: Plan, plan_order: bool = False) -> Runner:
+        """Make index tensors; with `plan_order`, for weights in the order of the plan instead of the Dag."""
+        return _TorchRunner(plan, plan_order)
 
 
 class _TorchRunner(Runner):
@@ -38,10 +38,10 @@ class _TorchRunner(Runner):
     node: Tensor
     hidden: Tensor
 
-    def __init__(self, plan: Plan, walked: bool) -> None:
+    def __init__(self, plan: Plan, plan_order: bool) -> None:
         super().__init__()
         level = np.searchsorted(plan.level_start, plan.target, side="right") - 1
-        self.permuted = plan.edge is not None and not walked
+        self.permuted = plan.edge is not None and not plan_order
         if plan.edge is not None:
             self._index("edge", plan.edge)
         self._index("source", plan.source)

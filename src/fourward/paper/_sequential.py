@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fourward.engine._base import index_tensor
 from fourward.engine._dropout import Dropout
-from fourward.engine._torch_activations import TORCH_FUNCTIONS, apply
+from fourward.engine._torch_activations import TORCH_FUNCTIONS, apply_activation
 from fourward.paper._base import PaperMethod, Place, TensorList, parameters_of
 
 
@@ -57,7 +57,7 @@ class SequentialBaseline(PaperMethod):
         )
         for v, code, weight, predecessors in neurons:
             z = weight @ a.index_select(0, predecessors)
-            new = apply(code, z, self.custom_activations, TORCH_FUNCTIONS)
+            new = apply_activation(code, z, self.custom_activations, TORCH_FUNCTIONS)
             if scale is not None:
                 new = new * scale[v]
             if rows:

@@ -1,8 +1,10 @@
-"""Enters: a Dag, its Layering, an activation for each neuron. Leaves: a Plan, the flat arrays an engine walks.
+"""Enters: a Dag, its Layering, an activation for each neuron. Leaves: a Plan, the flat arrays that an engine executes.
 
 Never belongs here: torch, weights, samples.
 """
 
+from fourward.plan._cost import Cost, cost
 from fourward.plan._plan import Plan, build_plan
+from fourward.plan._verify import verify
 
-__all__ = ["Plan", "build_plan"]
+__all__ = ["Cost", "Plan", "build_plan", "cost", "verify"]

@@ -1,20 +1,22 @@
-"""The CPU engine: who it serves, and its runner."""
+"""The CPU engine: what it supports."""
 
 from __future__ import annotations
 
 import torch
 
-from fourward.engine._autograd import BRIDGES, BridgedRunner
-from fourward.engine._base import Engine, Request, Runner
+from fourward.engine._base import Request, Runner
 from fourward.engine._cpu import launch
+from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
 
 
-class Cpu(Engine):
-    """Numba kernels that walk the whole network for a slice of the batch."""
+class Cpu(KernelEngine):
+    """Numba kernels that compute the whole network for one slice of the batch after another."""
 
     name = "cpu"
-    summary = "kernels that walk the whole network for a slice of the batch: float32 and float64 on the CPU"
+    summary = "compiled kernels that compute the whole network for a slice of the batch, on the CPU"
+    launch_module = "fourward.engine._cpu.launch"
+    dispatch_keys = ("CPU",)
 
     def supports(self, request: Request) -> str | None:
         """Built-in activations, single or double precision, CPU memory."""
@@ -29,5 +31,5 @@ class Cpu(Engine):
         return None
 
     def prepare(self, plan: Plan) -> Runner:
-        """Runs for both walks, packed."""
-        return BridgedRunner(plan, *launch.pack(plan), BRIDGES["cpu"])
+        """Pack the runs of both passes."""
+        return KernelRunner(plan, *launch.pack(plan), self.ops)

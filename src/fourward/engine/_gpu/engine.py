@@ -9,11 +9,11 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from fourward.engine._autograd import BRIDGES, BridgedRunner
-from fourward.engine._base import Engine, Request, Runner
+from fourward.engine._base import Request, Runner
 from fourward.engine._gpu.heuristics import describe, kind_of
 from fourward.engine._gpu.launcher import interpreting, reserve
 from fourward.engine._gpu.packing import pack
+from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
 
 TRITON = (3, 6)
@@ -28,11 +28,13 @@ def triton_version() -> str:
         return str(getattr(importlib.import_module("triton"), "__version__", "0.0"))
 
 
-class Gpu(Engine):
+class Gpu(KernelEngine):
     """Triton kernels that walk a network for a slice of the batch."""
 
     name = "gpu"
     summary = "kernels that walk the network for a slice of the batch, on a CUDA card"
+    launch_module = "fourward.engine._gpu.launch"
+    dispatch_keys = ("CUDA", "CPU")  # CPU: Triton's interpreter
     supports_mixed_precision = True
 
     def supports(self, request: Request) -> str | None:
@@ -62,10 +64,10 @@ class Gpu(Engine):
 
     def prepare(self, plan: Plan) -> Runner:
         """Tiles or lists of edges, packed."""
-        return _GpuRunner(plan, *pack(plan, kind_of(plan)), BRIDGES["gpu"])
+        return _GpuRunner(plan, *pack(plan, kind_of(plan)), self.ops)
 
 
-class _GpuRunner(BridgedRunner):
+class _GpuRunner(KernelRunner):
     def describe(self) -> str:
         """How a batch of 128 is computed, and why so."""
         return describe(self.shape)
