@@ -21,8 +21,9 @@ from fourward.train import History, fit
 from fourward.train._data import bundled, split
 from fourward.train._model import Model, Scaling
 from fourward.view._curves import activation_map, learning_curves
-from fourward.view._draw import HIDDEN, SINK, SOURCE, draw_layers
+from fourward.view._draw import draw_layers
 from fourward.view._figure import Picture
+from fourward.view._palette import LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,9 +97,9 @@ def plan(path: Path) -> None:
     before, after = picture.subplots(1, 2)
     before.scatter(dag.source, dag.target, s=5, c="#555555", linewidths=0)
     before.set(title="edges by node number", xlabel="from node", ylabel="to node")
-    kind = np.full(dag.num_nodes, HIDDEN)
-    kind[: dag.num_inputs] = SOURCE
-    kind[made.outputs] = SINK
+    kind = np.full(dag.num_nodes, LIGHT.hidden)
+    kind[: dag.num_inputs] = LIGHT.source
+    kind[made.outputs] = LIGHT.sink
     for start in made.level_start.tolist():
         after.axhline(start - 0.5, color="#dddddd", linewidth=0.6, zorder=0)
     after.scatter(made.source, made.target, s=5, c=kind[made.target].tolist(), linewidths=0)

@@ -40,7 +40,7 @@ def test_draw_warns_of_missing_glyphs(here, capsys):
     assert app.main(["draw", "names.csv"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "picture.png\n"
-    assert captured.err.startswith("fourward: the font of the picture has no 日 本: ")
+    assert captured.err.startswith("fourward: the font of the picture has no glyphs for 日 本, ")
     assert captured.err.count("\n") == 1
 
 
@@ -101,7 +101,7 @@ def test_samples_of_a_model_go_through_its_input_layer(here, net):
     ("words", "wrong"),
     [
         (["draw", "nothing.graphml"], "there is no file"),
-        (["draw", "chain:3", "--out", "x.gif"], "ends in .png, .svg, .pdf"),
+        (["draw", "chain:3", "--out", "x.gif"], "to end in .png, .svg, .pdf"),
         (["view", "chain:3", "--samples", "rows.csv"], "is a graph without weights"),
         (["view", "chain:3", "--around", "9"], "no node has the label '9'"),
         (["view", "missing.safetensors"], "missing.safetensors"),

@@ -1,4 +1,4 @@
-"""What training left behind, drawn."""
+"""Learning curves and activation maps."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def lines(picture):
     return {axes.get_title(): {line.get_label(): line for line in axes.lines} for axes in picture.axes}
 
 
-def test_a_panel_for_each_measure_and_a_line_for_each_part(tmp_path):
+def test_axes_for_each_metric_and_a_line_for_each_split(tmp_path):
     history = tmp_path / "history.csv"
     history.write_text(
         "epoch,train_loss,val_loss,val_accuracy,learning_rate,seconds,lr\n"
@@ -30,7 +30,7 @@ def test_a_panel_for_each_measure_and_a_line_for_each_part(tmp_path):
     train, val = drawn["loss"]["train loss"], drawn["loss"]["val loss"]
     assert train.get_linestyle() != val.get_linestyle()
     assert train.get_marker() != val.get_marker()
-    assert val.get_color() == drawn["accuracy"]["val accuracy"].get_color(), "a part looks the same in each panel"
+    assert val.get_color() == drawn["accuracy"]["val accuracy"].get_color(), "a split looks the same in each of them"
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -41,7 +41,11 @@ def test_columns_by_name_without_epochs():
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
-    [("epoch\n1\n", "no measures"), ("", "no measures"), ("epoch,train_loss\n1,low\n", "'low', but numbers")],
+    [
+        ("epoch\n1\n", "expected columns of metrics"),
+        ("", "expected columns of metrics"),
+        ("epoch,train_loss\n1,low\n", "expected numbers in the column 'train_loss' of the history, got 'low'"),
+    ],
 )
 def test_a_history_that_holds_nothing_to_draw(text, wrong, tmp_path):
     (tmp_path / "history.csv").write_text(text)
@@ -50,14 +54,14 @@ def test_a_history_that_holds_nothing_to_draw(text, wrong, tmp_path):
 
 
 def test_columns_of_unequal_length():
-    with pytest.raises(InputError, match="of one length"):
+    with pytest.raises(InputError, match=r"expected columns of equal length, got lengths \[1, 2\]"):
         learning_curves({"epoch": [1, 2], "loss": [1.0]})
 
 
 def test_activations_by_layer_and_sample(tmp_path, monkeypatch):
     net = FourWard(generate.erdos_renyi(30, 0.2, seed=0), activation="tanh", dropout=0.5, seed=0).train()
     x = torch.randn(10, net.dag.num_inputs, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(_curves, "VALUES", 4 * net.dag.num_nodes)  # several parts
+    monkeypatch.setattr(_curves, "MAX_VALUES", 4 * net.dag.num_nodes)  # several parts
     mean = mean_activations(net, x)
     assert net.training, "as it was"
     all_ = net.eval().activations(x).detach().abs().numpy()
@@ -72,7 +76,7 @@ def test_activations_by_layer_and_sample(tmp_path, monkeypatch):
 
 def test_bad_samples_are_refused():
     net = FourWard(generate.chain(3))
-    with pytest.raises(InputError, match=r"\(samples, 1\) was wanted"):
+    with pytest.raises(InputError, match=r"expected x of shape \(samples, 1\), got \(1,\)"):
         activation_map(net, torch.zeros(1))
-    with pytest.raises(OptionError, match="at least one"):
+    with pytest.raises(OptionError, match="samples must be at least 1, got 0"):
         activation_map(net, torch.zeros(2, 1), samples=0)

@@ -12,9 +12,9 @@ import torch
 
 import fourward as fw
 from fourward import FourWard, generate
+from fourward.errors import pluralize
 from fourward.graph._dag import Dag
 from fourward.view import _page as pages
-from fourward.view._scene import pluralize
 
 ASSETS = Path(pages.__file__).parent / "assets"
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "<b>bold</b>", "\"'><script>alert(2)</script>", "$style ${title}"]
@@ -29,7 +29,7 @@ def find_browser():
 def browser():
     path = find_browser()
     if path is None:
-        pytest.skip("no Chromium was found: install Debian's package chromium, or name one in FOURWARD_BROWSER")
+        pytest.skip("no Chromium found: install it, or set FOURWARD_BROWSER to its path")
     playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright isn't installed")
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
@@ -49,8 +49,8 @@ def samples(net):
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Opens pages; fails if one asks for anything beyond its own file, or has anything to complain of."""
-    contexts, asked, complaints = [], [], []
+    """Opens pages; fails if one requests anything beyond its own file, or logs anything."""
+    contexts, requests, complaints = [], [], []
 
     def open_page(page, **options):
         path = page.save(tmp_path / f"page{len(contexts)}.html")
@@ -61,7 +61,7 @@ def show(browser, tmp_path):
         tab = context.new_page()
         tab.route(
             lambda url: url != path.as_uri() and not url.startswith("data:"),
-            lambda route: (asked.append(route.request.url), route.abort()),
+            lambda route: (requests.append(route.request.url), route.abort()),
         )
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -73,17 +73,17 @@ def show(browser, tmp_path):
     yield open_page
     for context in contexts:
         context.close()
-    assert asked == []
+    assert requests == []
     assert complaints == []
 
 
 def settle(tab):
-    """Wait until all that was asked for is drawn."""
+    """Wait until pending frames are drawn."""
     tab.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def spot(tab, node):
-    x, y = tab.evaluate("node => fourward.painter.spot(node)", node)
+def view_position(tab, node):
+    x, y = tab.evaluate("node => fourward.painter.viewPosition(node)", node)
     box = tab.locator("#view").bounding_box()
     return box["x"] + x + 1, box["y"] + y + 1  # the border is 1 wide
 
@@ -110,7 +110,7 @@ def ink(tab, canvas):
     )
 
 
-def facts(tab):
+def properties(tab):
     return dict(
         zip(tab.locator("#details dt").all_inner_texts(), tab.locator("#details dd").all_inner_texts(), strict=True)
     )
@@ -126,25 +126,25 @@ def test_it_shows_all_of_a_network(show, net):
     assert "ISC" in tab.locator("footer").inner_html()
 
 
-def test_hovering_tells_of_a_neuron(show, net, samples):
+def test_hovering_shows_properties_of_a_neuron(show, net, samples):
     tab = show(fw.view(net, samples=samples))
     dag, lay = net.dag, net.layering
     node = int(dag.neurons[len(dag.neurons) // 2])
     assert tab.locator("#tip").is_hidden()
-    tab.mouse.move(*spot(tab, node))
-    told = tab.locator("#tip").inner_text().split("\n")
-    assert told[0] == str(dag.labels[node])
-    assert told[2] == f"layer {lay.level[node]} of 0 to {lay.height - 1}"
-    assert told[3:5] == [f"edges in {dag.in_degree[node]}", f"edges out {dag.out_degree[node]}"]
+    tab.mouse.move(*view_position(tab, node))
+    lines = tab.locator("#tip").inner_text().split("\n")
+    assert lines[0] == str(dag.labels[node])
+    assert lines[2] == f"layer {lay.level[node]} of 0 to {lay.height - 1}"
+    assert lines[3:5] == [f"edges in {dag.in_degree[node]}", f"edges out {dag.out_degree[node]}"]
     bias = net.bias[list(dag.neurons).index(node)].item()
-    assert float(told[5].removeprefix("bias ")) == pytest.approx(bias, rel=1e-3)
+    assert float(lines[5].removeprefix("bias ")) == pytest.approx(bias, rel=1e-3)
     activation = net.activations(samples)[0, node].item()
-    assert float(told[6].removeprefix("activation, sample 1 of 3 ")) == pytest.approx(activation, rel=1e-3)
-    tab.mouse.move(*spot(tab, int(dag.inputs[0])))
+    assert float(lines[6].removeprefix("activation, sample 1 of 3 ")) == pytest.approx(activation, rel=1e-3)
+    tab.mouse.move(*view_position(tab, int(dag.inputs[0])))
     assert "bias" not in tab.locator("#tip").inner_text()
 
 
-def test_inputs_and_outputs_are_told_where_they_are_not_the_sources_and_sinks(show):
+def test_inputs_and_outputs_are_named_where_they_are_not_the_sources_and_sinks(show):
     edges = [("a", "h"), ("b", "h"), ("c", "k"), ("h", "k"), ("k", "o"), ("k", "p")]
     dag = Dag.from_edges(edges, inputs=["b", "a"], outputs=["h", "o", "a"])
     tab = show(fw.view(dag))
@@ -152,22 +152,29 @@ def test_inputs_and_outputs_are_told_where_they_are_not_the_sources_and_sinks(sh
     assert re.findall(r"(\w[\w, ]+) \((\d)\)", legend) == [
         ("input", "1"), ("hidden", "3"), ("hidden, could move", "0"), ("output", "2"), ("input and output", "1"),
     ]  # fmt: skip
-    wanted = {"a": "input 1, output 2", "b": "input 0", "c": "hidden", "h": "output 0", "o": "output 1", "p": "hidden"}
-    for label, kind in wanted.items():
-        tab.mouse.click(*spot(tab, dag.index(label)))
-        assert facts(tab)["kind"] == kind
+    expected = {
+        "a": "input 1, output 2",
+        "b": "input 0",
+        "c": "hidden",
+        "h": "output 0",
+        "o": "output 1",
+        "p": "hidden",
+    }
+    for label, kind in expected.items():
+        tab.mouse.click(*view_position(tab, dag.index(label)))
+        assert properties(tab)["kind"] == kind
 
 
-def test_clicking_lights_up_ancestors_and_descendants(show, net):
+def test_clicking_highlights_ancestors_and_descendants(show, net):
     tab = show(fw.view(net))
     graph, node = net.dag.to_networkx(), 17
     before = ink(tab, "nodes")
-    tab.mouse.click(*spot(tab, net.dag.index(node)))
+    tab.mouse.click(*view_position(tab, net.dag.index(node)))
     settle(tab)
     for name, expected in (("ancestors", nx.ancestors(graph, node)), ("descendants", nx.descendants(graph, node))):
         lit = {net.dag.labels[v] for v in np.flatnonzero(array(tab, f"fourward.state.{name}"))}
         assert lit == expected | {node}
-        assert facts(tab)[name] == str(len(expected))
+        assert properties(tab)[name] == str(len(expected))
     assert ink(tab, "nodes") > before, "lit edges are drawn with the nodes"
     assert tab.locator("#edges").get_attribute("class") == "dim"
     heading = f"Receives from {graph.in_degree(node)}"
@@ -182,13 +189,13 @@ def test_search_by_label(show):
     search = tab.get_by_label("Find a neuron")
     search.fill("ava")
     expected = {label for label in worm.labels if "ava" in label.lower()}
-    assert set(tab.locator("#found li span:first-child").all_inner_texts()) == expected
-    assert tab.locator("#found-words").inner_text() == f"{len(expected)} neurons found"
+    assert set(tab.locator("#results li span:first-child").all_inner_texts()) == expected
+    assert tab.locator("#result-count").inner_text() == f"{len(expected)} neurons found"
     search.fill("AVAL")
     search.press("Enter")
     assert state(tab, "selected") == worm.index("AVAL")
     assert tab.locator("#details h2").first.inner_text() == "AVAL"
-    assert "Chosen: AVAL, kind hidden" in tab.locator("#status").inner_text()
+    assert "Selected: AVAL, kind hidden" in tab.locator("#status").inner_text()
     tab.locator("#details li button").first.click()
     assert state(tab, "selected") in worm.source[worm.target == worm.index("AVAL")]
 
@@ -220,18 +227,18 @@ def test_weak_edges_can_be_hidden(show, net):
     full, count = ink(tab, "edges"), net.dag.num_edges
     tab.get_by_label("Hide weak edges").fill("75")
     settle(tab)
-    kept = np.flatnonzero(array(tab, "fourward.state.kept"))
-    assert len(kept) == count - round(0.75 * count)
+    visible = np.flatnonzero(array(tab, "fourward.state.visible"))
+    assert len(visible) == count - round(0.75 * count)
     size = net.weight.detach().abs().numpy()
-    assert size[kept].min() >= np.delete(size, kept).max()
-    assert f"{len(kept)} of {count} edges of size" in tab.locator("#weak-words").inner_text()
+    assert size[visible].min() >= np.delete(size, visible).max()
+    assert f"{len(visible)} of {count} edges of size" in tab.locator("#weak-text").inner_text()
     assert 0 < ink(tab, "edges") < 0.6 * full
-    whole = net.dag.to_networkx()
-    part = whole.edge_subgraph([tuple(net.dag.labels[v] for v in net.dag.edges[k]) for k in kept])
+    graph = net.dag.to_networkx()
+    part = graph.edge_subgraph([tuple(net.dag.labels[v] for v in net.dag.edges[k]) for k in visible])
     label = max(part, key=lambda label: len(nx.ancestors(part, label)))
-    tab.mouse.click(*spot(tab, net.dag.index(label)))
-    assert facts(tab)["ancestors"] == str(len(nx.ancestors(part, label))) != str(len(nx.ancestors(whole, label)))
-    assert "Counted along the edges that are shown." in tab.locator("#details").inner_text()
+    tab.mouse.click(*view_position(tab, net.dag.index(label)))
+    assert properties(tab)["ancestors"] == str(len(nx.ancestors(part, label))) != str(len(nx.ancestors(graph, label)))
+    assert "Counted along the visible edges." in tab.locator("#details").inner_text()
 
 
 def test_the_forward_pass_is_the_networks_own(show, net, samples):
@@ -242,7 +249,7 @@ def test_the_forward_pass_is_the_networks_own(show, net, samples):
     limit = tab.evaluate("fourward.graph.activationLimit")
     colours = "Array.from(fourward.graph.labels, (_, v) => fourward.painter.fill(v, fourward.state))"
     for layer in range(net.layering.height):
-        tab.get_by_label("One layer on").click()
+        tab.get_by_label("Next layer").click()
         assert state(tab, "step") == layer
         drawn, there = np.array(tab.evaluate(colours)), net.layering.level <= layer
         shares = (np.clip(expected / limit, -1, 1) + 1) / 2
@@ -253,7 +260,7 @@ def test_the_forward_pass_is_the_networks_own(show, net, samples):
         nodes = pluralize(len(net.layering.layers[layer]), "neuron")
         words = f"Layer {layer}: {nodes} from {pluralize(edges, 'edge')}, sample 2 of 3."
         assert tab.locator("#status").inner_text() == words
-    tab.get_by_label("One layer back").click()
+    tab.get_by_label("Previous layer").click()
     assert state(tab, "step") == net.layering.height - 2
     tab.get_by_label("Layer", exact=True).fill("1")
     assert state(tab, "step") == 1
@@ -276,8 +283,8 @@ def test_the_keyboard_does_it_all(show, net):
             view.press(key)
             assert level[state(tab, "current")] == 0
         end = array(tab, "fourward.painter.y")[net.layering.layers[0]]
-        height = array(tab, "fourward.painter.y")[state(tab, "current")]
-        assert height == (end.min() if key == "ArrowUp" else end.max())
+        y = array(tab, "fourward.painter.y")[state(tab, "current")]
+        assert y == (end.min() if key == "ArrowUp" else end.max())
     view.press("Enter")
     assert state(tab, "selected") == state(tab, "current")
     view.press(".")
@@ -288,9 +295,9 @@ def test_the_keyboard_does_it_all(show, net):
     view.press(" ")
     assert tab.locator("#play").inner_text() == "Play"
     view.press("+")
-    assert tab.evaluate("fourward.painter.at.k") == pytest.approx(1.5)
+    assert tab.evaluate("fourward.painter.transform.k") == pytest.approx(1.5)
     view.press("0")
-    assert tab.evaluate("fourward.painter.at.k") == 1
+    assert tab.evaluate("fourward.painter.transform.k") == 1
     view.press("/")
     assert tab.evaluate("document.activeElement.id") == "search"
     tab.keyboard.press("Escape")
@@ -308,17 +315,17 @@ def test_pan_and_zoom_with_the_mouse(show, net):
     tab = show(fw.view(net))
     box = tab.locator("#view").bounding_box()
     x, y = box["x"] + 200, box["y"] + 12
-    before = spot(tab, 5)
+    before = view_position(tab, 5)
     tab.mouse.move(x, y)
     tab.mouse.down()
     tab.mouse.move(x + 60, y + 30, steps=3)
     tab.mouse.up()
-    np.testing.assert_allclose(np.subtract(spot(tab, 5), before), [60, 30], atol=1)
+    np.testing.assert_allclose(np.subtract(view_position(tab, 5), before), [60, 30], atol=1)
     tab.mouse.wheel(0, -200)
-    tab.wait_for_function("() => fourward.painter.at.k > 1.2")
+    tab.wait_for_function("() => fourward.painter.transform.k > 1.2")
 
 
-def test_a_large_graph_is_moved_as_an_image_and_drawn_anew(show):
+def test_a_large_graph_is_moved_as_an_image_and_redrawn(show):
     tab = show(fw.view(FourWard(generate.erdos_renyi(150, 0.15, seed=0), seed=0)))
     assert tab.evaluate("fourward.painter.heavy")
     tab.get_by_label("Zoom in").click()
@@ -340,11 +347,11 @@ def test_labels_are_text_and_never_markup(show):
     tab = show(page)
     assert tab.title() == HOSTILE[0]
     assert tab.locator("h1").inner_text() == HOSTILE[0]
-    assert set(tab.locator("#found li span:first-child").all_inner_texts()) == set(HOSTILE)
+    assert set(tab.locator("#results li span:first-child").all_inner_texts()) == set(HOSTILE)
     for node, label in enumerate(dag.labels):
-        tab.mouse.move(*spot(tab, node))
+        tab.mouse.move(*view_position(tab, node))
         assert tab.locator("#tip").inner_text().startswith(label)
-        tab.mouse.click(*spot(tab, node))
+        tab.mouse.click(*view_position(tab, node))
         assert tab.locator("#details h2").first.inner_text() == label
     assert tab.locator("img, main b, aside script, h1 *").count() == 0
 
@@ -385,9 +392,9 @@ def test_light_and_dark(show, net, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_neurons_that_the_pass_has_not_reached_are_seen(show, net, scheme):
+def test_neurons_that_the_pass_has_not_reached_are_visible(show, net, scheme):
     tab = show(fw.view(net), color_scheme=scheme)
-    tab.get_by_label("One layer on").click()
+    tab.get_by_label("Next layer").click()
     shown = tab.evaluate("fourward.painter.colour")
     outline, paper = (np.array([int(shown[name][k : k + 2], 16) for k in (1, 3, 5)]) for name in ("outline", "paper"))
     assert np.abs(0.3 * (outline - paper)).min() > 40, "an outline that stands back still differs from the paper"
@@ -413,13 +420,13 @@ def test_names_of_inputs_and_outputs_stand_beside_them_and_long_ones_are_not_cut
     tab = show(fw.view(dag))
     written = tab.evaluate(
         """() => {
-        const found = {};
+        const written = {};
         const pen = CanvasRenderingContext2D.prototype;
         const write = pen.fillText;
-        pen.fillText = function (text, x) { found[text] = [x, this.measureText(text).width]; };
+        pen.fillText = function (text, x) { written[text] = [x, this.measureText(text).width]; };
         fourward.painter.paintNodes(fourward.state);
         pen.fillText = write;
-        return found; }"""
+        return written; }"""
     )
     x = dict(zip(dag.labels, array(tab, "fourward.painter.x"), strict=True))
     assert written["eye"][0] < x["eye"] - 10
@@ -430,12 +437,12 @@ def test_names_of_inputs_and_outputs_stand_beside_them_and_long_ones_are_not_cut
         assert middle - width / 2 > 0
 
 
-def test_a_search_says_that_it_looks_among_what_is_shown(show):
+def test_a_search_in_part_of_a_graph_says_so(show):
     tab = show(fw.view(generate.chain(4200)))
     search = tab.get_by_label("Find a neuron")
     for query, count in (("4199", 0), ("1499", 1)):
         search.fill(query)
-        assert tab.locator("#found-words").inner_text() == f"{pluralize(count, 'neuron')} found among those shown"
+        assert tab.locator("#result-count").inner_text() == f"{pluralize(count, 'neuron')} found among those shown"
 
 
 def test_a_narrow_window_needs_no_sideways_scrolling(show, net):
@@ -448,7 +455,7 @@ def test_a_graph_without_weights_has_no_controls_for_them(show):
     tab = show(fw.view(generate.chain(3)))
     assert tab.get_by_label("Hide weak edges").is_hidden()
     assert tab.get_by_label("Sample").is_hidden()
-    tab.get_by_label("One layer on").click()
+    tab.get_by_label("Next layer").click()
     assert tab.locator("#status").inner_text() == "Layer 0: 1 neuron from 0 edges."
 
 
@@ -459,11 +466,11 @@ def test_it_runs_inside_a_notebook(browser, net, tmp_path):
     frame = tab.frame_locator("iframe")
     assert frame.locator("#shown").inner_text().startswith("Shown: all 40 neurons")
     frame.get_by_label("Find a neuron").fill("17")
-    assert frame.locator("#found li").count() == 1
+    assert frame.locator("#results li").count() == 1
     tab.close()
 
 
-def test_the_room_can_be_called_and_imported(net):
+def test_the_module_can_be_called_and_imported(net):
     import fourward.view._draw
 
     assert fourward.view._draw.draw is fw.draw
@@ -481,7 +488,7 @@ def test_bundled_files_are_what_their_note_says():
     note = (ASSETS / "d3" / "README.md").read_text()
     listed = dict(re.findall(r"^\| (d3-\w+) \| ([\d.]+) \|", note, re.M))
     assert (
-        {f"d3-{name}" for name in pages.LIBRARY}
+        {f"d3-{name}" for name in pages.D3_MODULES}
         == set(listed)
         == {p.name.split(".")[0] for p in ASSETS.glob("d3/*.js")}
     )

@@ -2,22 +2,44 @@
 
 Never belongs here: training, timing, anything that a picture doesn't show.
 
-`fourward.view(net_or_dag, title=, layering=, weight=, samples=, around=)`; help(fourward.view._page.view) has more.
+The module can be called: `fourward.view(net)` is `fourward.view.view(net)`.
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fourward.view._curves import activation_map, learning_curves
+    from fourward.view._draw import draw
+    from fourward.view._figure import Picture
+    from fourward.view._page import Page, view
+
+_HOMES = {
+    "Page": "_page",
+    "Picture": "_figure",
+    "activation_map": "_curves",
+    "draw": "_draw",
+    "learning_curves": "_curves",
+    "view": "_page",
+}
+
+__all__ = ["Page", "Picture", "activation_map", "draw", "learning_curves", "view"]
 
 
-class _Room(ModuleType):
-    """This room can be called: `fourward.view(net)`."""
+def __getattr__(name: str) -> Any:  # torch and matplotlib are imported when they are first needed
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fourward.view' has no attribute {name!r}")
+    return getattr(import_module(f"fourward.view.{_HOMES[name]}"), name)
 
-    def __call__(self, *things: Any, **options: Any) -> Any:
-        """A page to look into a network; see `fourward.view._page.view`."""
+
+class _CallableModule(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make a page to explore a network; see `fourward.view.view`."""
         from fourward.view._page import view
 
-        return view(*things, **options)
+        return view(*args, **kwargs)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,4 +1,4 @@
-"""A graph too large for lines: how many edges lead from layer to layer."""
+"""The picture of a graph that is too large for lines: the number of edges between each pair of layers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.layering._layering import Layering
-from fourward.view._histograms import whole_numbers
+from fourward.view._histograms import use_integer_ticks
+from fourward.view._palette import current_palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CELLS = 200  #: across, at most
-CHUNK = 1 << 20  #: edges that are counted at a time
+MAX_CELLS = 200  #: rows and columns of the picture
+CHUNK = 1 << 20  #: edges counted at a time
 
 
-def count_between(layering: Layering, cells: int = CELLS) -> tuple[IntArray, int]:
-    """(C, C) edges from a cell of layers (row) to another (column), and how many layers a cell holds."""
-    per_cell = -(-layering.height // cells)
+def count_edges_between_layers(layering: Layering, max_cells: int = MAX_CELLS) -> tuple[IntArray, int]:
+    """(C, C) number of edges from the layers of a cell (row) to those of another (column), and layers per cell."""
+    per_cell = -(-layering.height // max_cells)
     num_cells = -(-layering.height // per_cell)
     cell = layering.level // per_cell
     count = np.zeros(num_cells * num_cells, np.int64)
@@ -29,20 +30,20 @@ def count_between(layering: Layering, cells: int = CELLS) -> tuple[IntArray, int
     return count.reshape(num_cells, num_cells), per_cell
 
 
-def draw_density(axes: Axes, layering: Layering, why: str = "") -> str:
-    """Draw the counts on a colour scale by powers of ten; returns what is shown, and why, in words."""
+def draw_density(axes: Axes, layering: Layering, reason: str = "") -> str:
+    """Draw the counts on a logarithmic colour scale; returns a caption, with the reason for this kind of picture."""
     from matplotlib.colors import LogNorm
 
-    count, per_cell = count_between(layering)
-    edge = per_cell * np.arange(len(count) + 1) - 0.5
+    count, per_cell = count_edges_between_layers(layering)
+    boundary = per_cell * np.arange(len(count) + 1) - 0.5
     norm = LogNorm(1, max(int(count.max()), 2))
-    shown = np.ma.masked_equal(count.T, 0)
-    mesh: Any = axes.pcolormesh(edge, edge, shown, norm=norm, cmap="cividis_r", rasterized=True)
+    values = np.ma.masked_equal(count.T, 0)
+    mesh: Any = axes.pcolormesh(boundary, boundary, values, norm=norm, cmap=current_palette().counts, rasterized=True)
     axes.set(xlabel="from layer", ylabel="to layer", aspect="equal")
-    whole_numbers(axes.xaxis, axes.yaxis)
+    use_integer_ticks(axes.xaxis, axes.yaxis)
     axes.figure.colorbar(mesh, ax=axes, label="edges", fraction=0.04, pad=0.02)
     dag, cell = layering.dag, "layer" if per_cell == 1 else f"{per_cell:,} layers"
     return (
-        f"Shown: not each of {dag.num_edges:,} edges and {dag.num_nodes:,} nodes{why}, but how many edges "
-        f"lead from each {cell} to each {cell}; blank where none does."
+        f"Shown: the number of edges from each {cell} to each {cell}, blank where there are none; not each of "
+        f"{dag.num_edges:,} edges and {dag.num_nodes:,} nodes{reason}."
     )

@@ -1,4 +1,4 @@
-"""How degrees, weights and layers are spread: the small panels beside a drawing."""
+"""Histograms of degrees, weights and layer sizes: the small axes beside a drawing."""
 
 from __future__ import annotations
 
@@ -9,63 +9,67 @@ import numpy as np
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 from fourward.view._layout import FloatArray
-from fourward.view._subject import limit_of
+from fourward.view._palette import current_palette
+from fourward.view._subject import colour_limit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-GREY = "#5a5a5a"
-STEPS = 1000  #: of the panel of layers, at most
+MAX_BINS = 1000  #: of the histogram of layer sizes
+LOG_DEGREE = 40  #: largest degree that is still drawn on linear axes
 
 
 def draw_degrees(axes: Axes, dag: Dag) -> None:
-    """Nodes by in-degree and by out-degree, on logarithmic axes where degrees go far."""
-    far = max(int(dag.in_degree.max()), int(dag.out_degree.max())) > 40
-    most = 0
+    """Draw how many nodes have each in-degree and out-degree; on logarithmic axes where degrees are large."""
+    logarithmic = max(int(dag.in_degree.max()), int(dag.out_degree.max())) > LOG_DEGREE
+    palette, highest = current_palette(), 0
     axes.margins(0.08)
-    for name, degree, look in (("in", dag.in_degree, "o"), ("out", dag.out_degree, "x")):
+    series = (("in", dag.in_degree, "o", palette.bar), ("out", dag.out_degree, "x", palette.mark))
+    for name, degree, marker, colour in series:
         count = np.bincount(degree)
-        present = np.flatnonzero(count[1:]) + 1 if far else np.flatnonzero(count)
-        axes.plot(present, count[present], look, ms=4, color=GREY if look == "o" else "black", mfc="none", label=name)
-        most = max(most, int(count.max()))
-    if far:
+        present = np.flatnonzero(count[1:]) + 1 if logarithmic else np.flatnonzero(count)
+        axes.plot(present, count[present], marker, ms=4, color=colour, mfc="none", label=name)
+        highest = max(highest, int(count.max()))
+    if logarithmic:
         axes.set(title="degrees", xlabel="degree (0 left out)", ylabel="nodes", xscale="log", yscale="log")
     else:
-        axes.set(title="degrees", xlabel="degree", ylabel="nodes", ylim=(0, 1.1 * most))
-        whole_numbers(axes.xaxis, axes.yaxis)
+        axes.set(title="degrees", xlabel="degree", ylabel="nodes", ylim=(0, 1.1 * highest))
+        use_integer_ticks(axes.xaxis, axes.yaxis)
     axes.legend(frameon=False, fontsize=8)
 
 
-def draw_widths(axes: Axes, layering: Layering) -> None:
-    """The number of nodes of each layer; of very many layers, means over stretches of them."""
-    stretch = -(-layering.height // STEPS)
-    start = np.arange(0, layering.height, stretch)
+def draw_layer_sizes(axes: Axes, layering: Layering) -> None:
+    """Draw the number of nodes of each layer; where there are more than MAX_BINS layers, means over several."""
+    per_bin = -(-layering.height // MAX_BINS)
+    start = np.arange(0, layering.height, per_bin)
     end = np.append(start[1:], layering.height)
-    size = np.bincount(layering.level // stretch) / (end - start)
-    axes.stairs(size, np.append(start, layering.height) - 0.5, fill=True, color=GREY)
-    along = "layer" if stretch == 1 else f"layer (means of {stretch:,})"
-    axes.set(title="nodes per layer", xlabel=along, ylabel="nodes")
-    whole_numbers(axes.xaxis, axes.yaxis)
+    size = np.bincount(layering.level // per_bin) / (end - start)
+    axes.stairs(size, np.append(start, layering.height) - 0.5, fill=True, color=current_palette().bar)
+    xlabel = "layer" if per_bin == 1 else f"layer (means of {per_bin:,})"
+    axes.set(title="nodes per layer", xlabel=xlabel, ylabel="nodes")
+    use_integer_ticks(axes.xaxis, axes.yaxis)
     if size.max() > 1000 * max(size.min(), 1):
         axes.set_yscale("log")
 
 
 def draw_weights(axes: Axes, weight: FloatArray) -> None:
-    """Edges by weight, in the colours that the weights have in the drawing."""
-    from fourward.view._figure import SIGNS
+    """Draw how many edges have each weight, in the colours of the drawing."""
+    from fourward.view._figure import sign_colormap
 
+    palette = current_palette()
     finite = weight[np.isfinite(weight)]
     count, edge = np.histogram(finite, bins=61)
-    middle, limit = (edge[1:] + edge[:-1]) / 2, limit_of(weight)
-    axes.bar(middle, count, np.diff(edge), color=SIGNS(0.5 + middle / limit / 2), edgecolor=GREY, linewidth=0.3)
+    middle, limit = (edge[1:] + edge[:-1]) / 2, colour_limit(weight)
+    colours = sign_colormap(palette)(0.5 + middle / limit / 2)
+    axes.bar(middle, count, np.diff(edge), color=colours, edgecolor=palette.bar, linewidth=0.3)
     lost = len(weight) - len(finite)
     axes.set(title=f"weights ({lost:,} not finite)" if lost else "weights", xlabel="weight", ylabel="edges")
-    whole_numbers(axes.yaxis)
+    use_integer_ticks(axes.yaxis)
 
 
-def whole_numbers(*axes: Axis) -> None:
-    """Ticks at whole numbers alone, fewer of them where they are long."""
+def use_integer_ticks(*axes: Axis) -> None:
+    """Put ticks at integers only, and fewer of them where the numbers are long."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     for axis in axes:

@@ -1,4 +1,4 @@
-"""The page: a network to look into, in one HTML file that asks nothing of any other."""
+"""The page: one self-contained HTML file to explore a network."""
 
 from __future__ import annotations
 
@@ -18,22 +18,33 @@ from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 from fourward.nn._fourward import FourWard
 from fourward.view._scene import build_scene
-from fourward.view._subject import describe, legible, subject_of
+from fourward.view._subject import build_subject, describe, printable
 
-#: In the order in which they need each other.
-LIBRARY = ("color", "interpolate", "dispatch", "selection", "timer", "ease", "transition", "drag", "zoom", "quadtree")
+#: Modules of D3, in the order of their dependencies.
+D3_MODULES = (
+    "color",
+    "interpolate",
+    "dispatch",
+    "selection",
+    "timer",
+    "ease",
+    "transition",
+    "drag",
+    "zoom",
+    "quadtree",
+)
 SCRIPTS = ("graph.js", "painter.js", "panel.js", "page.js")
 
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """One self-contained HTML file; a notebook shows it, and `save` writes it."""
+    """A self-contained HTML file; a notebook displays it, and `save(path)` writes it."""
 
-    html: str
-    shown: str  #: what it shows, and what it leaves out
+    html: str  #: the file
+    shown: str  #: what the page shows, and what it leaves out
 
     def save(self, path: str | Path) -> Path:
-        """Write the page."""
+        """Write the page to a file."""
         with replacing(Path(path)) as temporary:
             temporary.write_text(self.html, encoding="utf-8", newline="\n")
         return Path(path)
@@ -55,46 +66,45 @@ def view(
     samples: Any = None,
     around: Hashable | None = None,
 ) -> Page:
-    """A page to look into a network: pan, zoom, hover, click, search, switch layerings, step the forward pass.
+    """Make a page to explore a network: pan, zoom, search, switch layerings, step through the forward pass.
 
     Args:
         net_or_dag: A network, or a Dag, which has no weights and activations to show.
-        title: Default: what the graph is made of.
-        layering: To show first; default: the network's own, or the paper's longest path with sources pushed.
-        weight: (E,) numbers of a Dag's edges, such as the strengths of synapses; a network has its own.
-        samples: (S, num_inputs) numbers to step the forward pass with, the first 8 of them; default: three random
-            ones.
-        around: The label of a neuron round which to show a part of a large graph; default: the one with the most
-            edges.
+        title: Default: the size of the graph.
+        layering: The layering to show first. Default: that of the network, or the paper's for a Dag.
+        weight: (E,) numbers of a Dag's edges, such as synaptic strengths; a network has its own.
+        samples: (S, num_inputs) inputs of the forward pass to step through; the first 8 are used. Default: three
+            random ones.
+        around: Label of the neuron around which to show part of a large graph. Default: the one with the most edges.
 
     >>> from fourward import generate
     >>> view(generate.chain(3)).shown
     'Shown: all 3 neurons and all 2 edges.'
     """
-    subject = subject_of(net_or_dag, layering, weight)
-    scene = build_scene(subject, legible(title or describe(subject.dag)), samples, around)
-    return Page(_assemble(scene), scene["shown"])
+    subject = build_subject(net_or_dag, layering, weight)
+    scene = build_scene(subject, printable(title or describe(subject.dag)), samples, around)
+    return Page(_render(scene), scene["shown"])
 
 
-def _assemble(scene: dict[str, Any]) -> str:
-    style = _asset("page.css")
-    library = [_asset(f"d3/d3-{name}.min.js") for name in LIBRARY]
-    script = "\n".join([*library, *map(_asset, SCRIPTS)])
+def _render(scene: dict[str, Any]) -> str:
+    style = _read_asset("page.css")
+    library = [_read_asset(f"d3/d3-{name}.min.js") for name in D3_MODULES]
+    script = "\n".join([*library, *map(_read_asset, SCRIPTS)])
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return Template(_asset("page.html")).substitute(
+    return Template(_read_asset("page.html")).substitute(
         policy=policy,
         title=escape(scene["title"]),
         style=style,
-        licence=escape(_asset("d3/LICENSE.txt")),
+        licence=escape(_read_asset("d3/LICENSE.txt")),
         scene=json.dumps(scene, ensure_ascii=True).replace("<", "\\u003c"),  # so that no label can end the block
         script=script,
     )
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files("fourward.view").joinpath("assets", name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What a page shows of a network: which nodes and edges, where they stand, what they hold; and what it leaves out."""
+"""The data of a page: which nodes and edges it shows and which it leaves out, their layout, weights and activations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fourward.errors import InputError, pluralize
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn._fourward import FourWard
-from fourward.view._layout import FloatArray, place
-from fourward.view._subject import Subject, activations_of, all_of, kind_names, kinds, limit_of
+from fourward.view._layout import FloatArray, layout
+from fourward.view._subject import Subject, colour_limit, compute_activations, format_all, kind_names, node_kinds
 
-MOST_EDGES, MOST_NODES = 20_000, 4_000  #: that a page shows; of a graph with more nodes it shows
-NEAREST = 1_500  #: of them, round one
-MOST_SAMPLES = 8
-REASSIGNED = 3  #: layerings by stochastic reassignment
+MAX_EDGES, MAX_NODES = 20_000, 4_000  #: that a page shows
+NEAREST = 1_500  #: nodes that it shows of a graph with more than MAX_NODES
+MAX_SAMPLES = 8
+NUM_REASSIGNED = 3  #: layerings by stochastic reassignment
 
 
 class Part(NamedTuple):
@@ -28,137 +28,141 @@ class Part(NamedTuple):
 
     nodes: IntArray  #: ascending
     edges: IntArray  #: ascending
-    words: str  #: what is shown, and what is left out
+    caption: str  #: what is shown, and what is left out
 
 
 def build_scene(
     subject: Subject, title: str, samples: torch.Tensor | None, around: Hashable | None
 ) -> dict[str, Any]:  # fmt: skip
-    """Everything that the page's script reads, ready for JSON; arrays travel as base64, see `pack`."""
+    """Everything that the page's script reads, ready for JSON, with arrays as base64 (see `encode`)."""
     dag = subject.dag
-    part = choose_part(dag, subject.weight, around)
-    number = np.full(dag.num_nodes, -1, np.int32)
-    number[part.nodes] = np.arange(len(part.nodes))
-    source, target = number[dag.source[part.edges]], number[dag.target[part.edges]]
-    named, x = _samples(subject.net, samples)
+    part = select_part(dag, subject.weight, around)
+    new_index = np.full(dag.num_nodes, -1, np.int32)
+    new_index[part.nodes] = np.arange(len(part.nodes))
+    source, target = new_index[dag.source[part.edges]], new_index[dag.target[part.edges]]
+    sample_names, x = _prepare_samples(subject.net, samples)
     return {
         "title": title,
-        "shown": part.words,
-        "whole": len(part.edges) == dag.num_edges,
+        "shown": part.caption,
+        "allEdges": len(part.edges) == dag.num_edges,
         "allNeurons": len(part.nodes) == dag.num_nodes,
         "kinds": kind_names(dag),
         "labels": [str(dag.labels[v]) for v in part.nodes.tolist()],
-        "inDegree": pack(dag.in_degree[part.nodes], "i4"),
-        "outDegree": pack(dag.out_degree[part.nodes], "i4"),
-        "input": pack(_places(dag.inputs, dag.num_nodes)[part.nodes], "i4"),
-        "output": pack(_places(dag.outputs, dag.num_nodes)[part.nodes], "i4"),
-        "bias": _biases(subject, part.nodes),
-        "source": pack(source, "i4"),
-        "target": pack(target, "i4"),
-        "weight": None if subject.weight is None else pack(subject.weight[part.edges], "f4"),
-        "weightLimit": 1.0 if subject.weight is None else limit_of(subject.weight),
-        "layerings": [_layering(name, lay, part, source, target) for name, lay in layerings(subject).items()],
-        **_activations(subject.net, named, x, part.nodes),
+        "inDegree": encode(dag.in_degree[part.nodes], "i4"),
+        "outDegree": encode(dag.out_degree[part.nodes], "i4"),
+        "input": encode(_rank(dag.inputs, dag.num_nodes)[part.nodes], "i4"),
+        "output": encode(_rank(dag.outputs, dag.num_nodes)[part.nodes], "i4"),
+        "bias": _encode_bias(subject, part.nodes),
+        "source": encode(source, "i4"),
+        "target": encode(target, "i4"),
+        "weight": None if subject.weight is None else encode(subject.weight[part.edges], "f4"),
+        "weightLimit": 1.0 if subject.weight is None else colour_limit(subject.weight),
+        "layerings": [
+            _encode_layering(name, layering, part, source, target) for name, layering in list_layerings(subject).items()
+        ],
+        **_encode_activations(subject.net, sample_names, x, part.nodes),
     }
 
 
-def pack(values: Any, kind: str) -> str:
-    """An array as base64 of little-endian numbers: i4, f4 or u1."""
-    return b64encode(np.ascontiguousarray(values, f"<{kind}").tobytes()).decode("ascii")
+def encode(values: Any, dtype: str) -> str:
+    """An array as base64 of little-endian numbers of dtype i4, f4 or u1."""
+    return b64encode(np.ascontiguousarray(values, f"<{dtype}").tobytes()).decode("ascii")
 
 
-def layerings(subject: Subject) -> dict[str, Layering]:
-    """The layerings to switch between, by name, each of them once; the subject's own first."""
+def list_layerings(subject: Subject) -> dict[str, Layering]:
+    """The layerings to switch between, by name and without duplicates; the subject's own first."""
     dag = subject.dag
     sinkward = longest_path(dag)
     paper = push_sources(dag, sinkward)
-    every = {"the network's own": subject.layering} if subject.layering != paper else {}
-    every |= {"longest path, sources pushed": paper, "longest path": sinkward}
-    every |= {f"reassigned, seed {seed}": reassign(dag, paper, seed=seed) for seed in range(REASSIGNED)}
+    named = {"the network's own": subject.layering} if subject.layering != paper else {}
+    named |= {"longest path, sources pushed": paper, "longest path": sinkward}
+    named |= {f"reassigned, seed {seed}": reassign(dag, paper, seed=seed) for seed in range(NUM_REASSIGNED)}
     first_names: dict[bytes, str] = {}
-    for name, layering in every.items():
+    for name, layering in named.items():
         first_names.setdefault(layering.level.tobytes(), name)
-    return {name: every[name] for name in first_names.values()}
+    return {name: named[name] for name in first_names.values()}
 
 
-def choose_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = None) -> Part:
-    """All of a graph that is small enough; else neurons round one of them, and the strongest edges among those."""
+def select_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = None) -> Part:
+    """All of a small graph; else the neurons nearest to one of them, and the strongest edges among those."""
     centre = int(np.argmax(dag.in_degree + dag.out_degree)) if around is None else dag.index(around)
-    if dag.num_nodes <= MOST_NODES:
+    if dag.num_nodes <= MAX_NODES:
         nodes: IntArray = np.arange(dag.num_nodes)
-        words = all_of(dag.num_nodes, "neuron")
+        text = format_all(dag.num_nodes, "neuron")
     else:
-        nodes = nearest(dag, centre)
-        why = ", which has the most edges" if around is None else ""
-        words = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{why}"
+        nodes = find_nearest(dag, centre)
+        reason = ", which has the most edges" if around is None else ""
+        text = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{reason}"
     inside = np.zeros(dag.num_nodes, np.bool_)
     inside[nodes] = True
     edges = np.flatnonzero(inside[dag.source] & inside[dag.target])
-    if len(edges) == dag.num_edges <= MOST_EDGES:
-        return Part(nodes, edges, f"Shown: {words} and {all_of(dag.num_edges, 'edge')}.")
-    kept, which = _strongest(edges, weight)
-    return Part(nodes, kept, f"Shown: {words}, and {len(kept):,} of {pluralize(dag.num_edges, 'edge')}, {which}.")
+    if len(edges) == dag.num_edges <= MAX_EDGES:
+        return Part(nodes, edges, f"Shown: {text} and {format_all(dag.num_edges, 'edge')}.")
+    selected, which = _select_edges(edges, weight)
+    return Part(
+        nodes, selected, f"Shown: {text}, and {len(selected):,} of {pluralize(dag.num_edges, 'edge')}, {which}."
+    )
 
 
-def _strongest(edges: IntArray, weight: FloatArray | None) -> tuple[IntArray, str]:
-    """As many edges as a page shows, and which they are."""
-    if len(edges) <= MOST_EDGES:
+def _select_edges(edges: IntArray, weight: FloatArray | None) -> tuple[IntArray, str]:
+    """At most MAX_EDGES edges, and which they are."""
+    if len(edges) <= MAX_EDGES:
         return edges, "all between these"
     if weight is None:
-        return edges[np.linspace(0, len(edges) - 1, MOST_EDGES).astype(np.int64)], "picked evenly"
+        return edges[np.linspace(0, len(edges) - 1, MAX_EDGES).astype(np.int64)], "picked evenly"
     size = np.abs(np.nan_to_num(weight[edges]))
-    strong = np.argpartition(size, -MOST_EDGES)[-MOST_EDGES:]
+    strong = np.argpartition(size, -MAX_EDGES)[-MAX_EDGES:]
     return np.sort(edges[strong]), "those with the largest weights"
 
 
-def nearest(dag: Dag, centre: int) -> IntArray:
-    """The nodes that are the fewest edges away from one, whatever their direction; those of high degree first."""
+def find_nearest(dag: Dag, centre: int) -> IntArray:
+    """The nodes that are the fewest edges away from a node, in any direction; those of high degree first."""
     inside = np.zeros(dag.num_nodes, np.bool_)
     inside[centre] = True
     degree = dag.in_degree + dag.out_degree
-    while (room := NEAREST - np.count_nonzero(inside)) > 0:
+    while (remaining := NEAREST - np.count_nonzero(inside)) > 0:
         near = np.zeros(dag.num_nodes, np.bool_)
         near[dag.target[inside[dag.source]]] = True
         near[dag.source[inside[dag.target]]] = True
-        found = np.flatnonzero(near & ~inside)
-        if len(found) == 0:
+        new = np.flatnonzero(near & ~inside)
+        if len(new) == 0:
             break
-        inside[found[np.argsort(-degree[found], kind="stable")[:room]]] = True
+        inside[new[np.argsort(-degree[new], kind="stable")[:remaining]]] = True
     return np.flatnonzero(inside)
 
 
-def _layering(name: str, layering: Layering, part: Part, source: IntArray, target: IntArray) -> dict[str, Any]:
-    layers, place_of = np.unique(layering.level[part.nodes], return_inverse=True)
+def _encode_layering(name: str, layering: Layering, part: Part, source: IntArray, target: IntArray) -> dict[str, Any]:
+    layers, column = np.unique(layering.level[part.nodes], return_inverse=True)
     return {
         "name": name,
         "height": layering.height,
-        "layers": pack(layers, "i4"),  # the shown ones; a neuron's column is an index into them
-        "column": pack(place_of, "i4"),
-        "place": pack(place(source, target, place_of), "f4"),
-        "kind": pack(kinds(layering)[part.nodes], "u1"),
+        "layers": encode(layers, "i4"),  # the shown ones; a neuron's column is an index into them
+        "column": encode(column, "i4"),
+        "y": encode(layout(source, target, column), "f4"),
+        "kind": encode(node_kinds(layering)[part.nodes], "u1"),
     }
 
 
-def _places(nodes: IntArray, num_nodes: int) -> IntArray:
-    """(N,) which input or output each node is; -1 for none."""
-    places = np.full(num_nodes, -1, np.int32)
-    places[nodes] = np.arange(len(nodes))
-    return places
+def _rank(nodes: IntArray, num_nodes: int) -> IntArray:
+    """(N,) the index of each node in `nodes`; -1 for the others."""
+    rank = np.full(num_nodes, -1, np.int32)
+    rank[nodes] = np.arange(len(nodes))
+    return rank
 
 
-def _biases(subject: Subject, nodes: IntArray) -> str | None:
+def _encode_bias(subject: Subject, nodes: IntArray) -> str | None:
     if subject.bias is None:
         return None
     bias = np.full(subject.dag.num_nodes, np.nan, np.float32)
     bias[subject.dag.neurons] = subject.bias
-    return pack(bias[nodes], "f4")
+    return encode(bias[nodes], "f4")
 
 
-def _samples(net: FourWard | None, samples: Any) -> tuple[list[str], torch.Tensor | None]:
-    """The samples that the forward pass is shown for, with names; random ones where none came."""
+def _prepare_samples(net: FourWard | None, samples: Any) -> tuple[list[str], torch.Tensor | None]:
+    """The samples that the page steps through, with names; three random ones by default."""
     if net is None:
         if samples is not None:
-            raise InputError("samples came, but a Dag has no weights to compute with. Give a network, or no samples.")
+            raise InputError("samples needs a network, but a Dag has no weights. Pass a FourWard, or omit samples.")
         return [], None
     like = net.weight
     if samples is None:
@@ -166,14 +170,17 @@ def _samples(net: FourWard | None, samples: Any) -> tuple[list[str], torch.Tenso
         return [f"random {i + 1}" for i in range(3)], x
     x = torch.as_tensor(samples).to(like)
     if x.dim() != 2 or x.shape[1] != net.dag.num_inputs or len(x) == 0:
-        wanted = f"(samples, {net.dag.num_inputs})"
-        raise InputError(f"samples have shape {tuple(x.shape)}, but {wanted} was wanted: a column for each input.")
-    return [f"sample {i + 1} of {len(x)}" for i in range(min(len(x), MOST_SAMPLES))], x[:MOST_SAMPLES]
+        raise InputError(
+            f"expected samples of shape (samples, {net.dag.num_inputs}), one column per input, got {tuple(x.shape)}."
+        )
+    return [f"sample {i + 1} of {len(x)}" for i in range(min(len(x), MAX_SAMPLES))], x[:MAX_SAMPLES]
 
 
-def _activations(net: FourWard | None, names: list[str], x: torch.Tensor | None, nodes: IntArray) -> dict[str, Any]:
+def _encode_activations(
+    net: FourWard | None, names: list[str], x: torch.Tensor | None, nodes: IntArray
+) -> dict[str, Any]:
     if net is None or x is None:
         return {"samples": [], "activationLimit": 1.0}
-    values = activations_of(net, x).float().numpy()[:, nodes]
-    listed = [{"name": name, "activation": pack(row, "f4")} for name, row in zip(names, values, strict=True)]
-    return {"samples": listed, "activationLimit": limit_of(values)}
+    values = compute_activations(net, x).float().numpy()[:, nodes]
+    encoded = [{"name": name, "activation": encode(row, "f4")} for name, row in zip(names, values, strict=True)]
+    return {"samples": encoded, "activationLimit": colour_limit(values)}

@@ -15,7 +15,9 @@ from fourward.study._figures.bars import LOOKS
 from fourward.study._figures.maps import BATCHES, METHODS, present
 from fourward.study._figures.style import say
 from fourward.study._store import DONE, Row
-from fourward.view._draw import HIDDEN, SINK, SOURCE, draw_layers, place_nodes
+from fourward.view._draw import draw_layers
+from fourward.view._layout import layout_nodes
+from fourward.view._palette import LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +38,7 @@ def draw_overview(figure: Figure, rows: Sequence[Row]) -> None:
     axes[0].set_title("1  Erdős-Rényi graph")
     draw_graph(axes[1], dag, ring, names=[str(place + 1) for place in dag.position])
     axes[1].set_title("2  edges along a random order")
-    spots = np.column_stack((layering.level, place_nodes(dag, layering)))
+    spots = np.column_stack((layering.level, layout_nodes(dag, layering)))
     draw_graph(axes[2], dag, spots, names=[str(place + 1) for place in dag.position])
     axes[2].set_title("3  layering")
     _draw_masks(axes[3], dag, layering)
@@ -97,7 +99,7 @@ def draw_graph(
         axes.annotate("", spots[v], spots[u], arrowprops=style | {"shrinkA": shrink, "shrinkB": shrink})
     if colours is None:
         source, sink = dag.in_degree == 0, dag.out_degree == 0
-        colours = np.where(source, SOURCE, np.where(sink, SINK, HIDDEN)).tolist()
+        colours = np.where(source, LIGHT.source, np.where(sink, LIGHT.sink, LIGHT.hidden)).tolist()
     axes.scatter(spots[:, 0], spots[:, 1], s=size, c=colours, edgecolors="#222222", linewidths=0.8, zorder=3)
     for spot, name in zip(spots, names or [], strict=False):
         axes.text(spot[0], spot[1], name, ha="center", va="center", fontsize=7.5, color="white", zorder=4)

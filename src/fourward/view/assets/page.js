@@ -1,69 +1,69 @@
 "use strict";
 
-const STILL = 140; // milliseconds without a movement or a change, after which a heavy graph is drawn anew
-const MOVE = 700; // milliseconds in which nodes move to another layering
+const PAUSE_MS = 140; // without zooming or changes, after which a large graph is redrawn
+const TRANSITION_MS = 700; // of nodes to another layering
 const scene = JSON.parse(document.getElementById("scene").textContent);
 const graph = new Graph(scene);
-const find = (id) => document.getElementById(id);
-const view = find("view");
-const painter = new Painter(view, find("stage"), graph);
-const panel = new Panel(graph, (v) => choose(v, true));
+const byId = (id) => document.getElementById(id);
+const view = byId("view");
+const painter = new Painter(view, byId("stage"), graph);
+const panel = new Panel(graph, (v) => select(v, true));
 
-/** Everything that decides what is drawn. Nodes are numbers, -1 is none; `step` is a column of the layering. */
+/** The state of the page. Nodes are indices, -1 for none; `step` is a column of the layering. */
 const state = {
   layering: 0, layers: null, column: null, kind: null,
-  kept: null, count: 0, partial: "",
+  visible: null, count: 0, partial: "",
   selected: -1, ancestors: null, descendants: null,
   current: -1, matches: null,
   step: -1, sample: 0, playing: null,
 };
 let layout = null;
 let frame = 0;
-let still = 0;
-let moving = null;
+let pauseTimer = 0;
+let transition = null;
 
-/** Draw the nodes, and the edges where they changed, before the next frame. */
-function redraw(edgesToo = false) {
-  frame = Math.max(frame, edgesToo ? 2 : 1);
-  if (redraw.asked) return;
-  redraw.asked = requestAnimationFrame(() => {
-    redraw.asked = 0;
-    if (frame === 2) painter.settle(state);
+/** Redraw the nodes, and with `withEdges` all of it, in the next frame. */
+function redraw(withEdges = false) {
+  frame = Math.max(frame, withEdges ? 2 : 1);
+  if (redraw.pending) return;
+  redraw.pending = requestAnimationFrame(() => {
+    redraw.pending = 0;
+    if (frame === 2) painter.redraw(state);
     else painter.paintNodes(state);
     frame = 0;
   });
 }
 
-/** Draw all of it as soon as the user pauses. */
-function redrawStill() {
-  clearTimeout(still);
-  still = setTimeout(() => redraw(true), STILL);
+/** Redraw everything as soon as the user pauses. */
+function redrawAfterPause() {
+  clearTimeout(pauseTimer);
+  pauseTimer = setTimeout(() => redraw(true), PAUSE_MS);
 }
 
-function say(text) {
-  find("status").textContent = text;
+function announce(text) {
+  byId("status").textContent = text;
 }
 
 const zoom = d3
   .zoom()
   .scaleExtent([0.4, 60])
   .on("zoom", ({ transform }) => {
-    painter.follow(transform, state);
+    painter.applyZoom(transform, state);
     showTip();
-    if (painter.heavy) redrawStill();
+    if (painter.heavy) redrawAfterPause();
   });
-const zoomed = d3.select(view).call(zoom).on("dblclick.zoom", null);
-const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+const zoomTarget = d3.select(view).call(zoom).on("dblclick.zoom", null);
+const prefersReducedMotion = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** Move the view; at once for those who don't like movement. */
-function glide(act, ...rest) {
-  (calm() ? zoomed : zoomed.transition().duration(350)).call(act, ...rest);
+/** Move the view, without a transition if the user prefers reduced motion. */
+function moveView(action, ...args) {
+  (prefersReducedMotion() ? zoomTarget : zoomTarget.transition().duration(350)).call(action, ...args);
 }
 
-/** Zoom about the neuron that is pointed at or chosen, if it is seen. */
+/** Zoom around the current or selected neuron, if it is in view. */
 function zoomBy(factor) {
   const v = state.current >= 0 ? state.current : state.selected;
-  glide(zoom.scaleBy, factor, v >= 0 && !outside(v) ? painter.spot(v) : null);
+  moveView(zoom.scaleBy, factor, v >= 0 && !isOutside(v) ? painter.viewPosition(v) : null);
 }
 
 function setLayering(index, animated) {
@@ -71,87 +71,87 @@ function setLayering(index, animated) {
   Object.assign(state, { layering: index, layers: lay.layers, column: lay.column, kind: lay.kind });
   const goal = graph.layout(index);
   const start = layout;
-  moving?.stop();
+  transition?.stop();
   if (state.step >= 0) setStep(Math.min(state.step, lay.layers.length - 1));
-  find("step").max = lay.layers.length - 1;
+  byId("step").max = lay.layers.length - 1;
   panel.showDetails(state);
-  panel.search(find("search").value, state);
-  showLegend(find("legend"), graph, painter, state);
-  if (!animated || calm()) return arrive(goal);
+  panel.search(byId("search").value, state);
+  showLegend(byId("legend"), graph, painter, state);
+  if (!animated || prefersReducedMotion()) return finishTransition(goal);
   painter.edges.classList.toggle("away", painter.heavy);
-  moving = d3.timer((elapsed) => {
-    const t = d3.easeCubicInOut(Math.min(elapsed / MOVE, 1));
-    if (elapsed >= MOVE) return arrive(goal);
+  transition = d3.timer((elapsed) => {
+    const t = d3.easeCubicInOut(Math.min(elapsed / TRANSITION_MS, 1));
+    if (elapsed >= TRANSITION_MS) return finishTransition(goal);
     const between = (from, to) => from.map((value, i) => value + (to[i] - value) * t);
-    layout = { x: between(start.x, goal.x), y: between(start.y, goal.y), bow: between(start.bow, goal.bow) };
-    painter.place(layout, lay.layers.length);
+    layout = { x: between(start.x, goal.x), y: between(start.y, goal.y), bend: between(start.bend, goal.bend) };
+    painter.setLayout(layout, lay.layers.length);
     if (painter.heavy) painter.paintNodes(state);
-    else painter.settle(state);
+    else painter.redraw(state);
   });
 }
 
-function arrive(goal) {
-  moving?.stop();
-  moving = null;
+function finishTransition(goal) {
+  transition?.stop();
+  transition = null;
   layout = goal;
   painter.edges.classList.remove("away");
-  painter.place(layout, state.layers.length);
+  painter.setLayout(layout, state.layers.length);
   redraw(true);
   showTip();
 }
 
-function setWeak(percent) {
-  const { kept, count, least } = graph.strong(percent / 100);
-  Object.assign(state, { kept, count });
-  const limit = percent > 0 && least !== null ? ` of size ${words(least)} or more` : "";
-  const of = counted(graph.numEdges, scene.whole ? "edge" : "shown edge");
-  find("weak-words").textContent = `${count.toLocaleString("en")} of ${of}${limit}`;
-  state.partial = scene.whole && count === graph.numEdges ? "" : "Counted along the edges that are shown.";
-  choose(state.selected, false);
-  if (painter.heavy) redrawStill();
+function hideWeak(percent) {
+  const { visible, count, least } = graph.hideWeak(percent / 100);
+  Object.assign(state, { visible, count });
+  const limit = percent > 0 && least !== null ? ` of size ${formatNumber(least)} or more` : "";
+  const total = pluralize(graph.numEdges, scene.allEdges ? "edge" : "shown edge");
+  byId("weak-text").textContent = `${count.toLocaleString("en")} of ${total}${limit}`;
+  state.partial = scene.allEdges && count === graph.numEdges ? "" : "Counted along the visible edges.";
+  select(state.selected, false);
+  if (painter.heavy) redrawAfterPause();
   else redraw(true);
 }
 
-/** Choose a neuron, or none with -1: light up its ancestors and descendants, and show what is known of it. */
-function choose(v, centred) {
+/** Select a neuron, or none with -1: highlight its ancestors and descendants and show its properties. */
+function select(v, centre) {
   state.selected = v;
-  state.ancestors = v < 0 ? null : graph.reach(v, true, state.kept);
-  state.descendants = v < 0 ? null : graph.reach(v, false, state.kept);
+  state.ancestors = v < 0 ? null : graph.reach(v, true, state.visible);
+  state.descendants = v < 0 ? null : graph.reach(v, false, state.visible);
   if (v >= 0) {
     state.current = v;
-    if (centred && outside(v)) glide(zoom.translateTo, painter.x[v], painter.y[v]);
-    say(`Chosen: ${panel.sentence(v, state)}.`);
+    if (centre && isOutside(v)) moveView(zoom.translateTo, painter.x[v], painter.y[v]);
+    announce(`Selected: ${panel.sentence(v, state)}.`);
   }
   panel.showDetails(state);
   showTip();
   redraw();
 }
 
-function outside(v) {
-  const [x, y] = painter.spot(v);
+function isOutside(v) {
+  const [x, y] = painter.viewPosition(v);
   return x < 20 || y < 20 || x > painter.width - 20 || y > painter.height - 20;
 }
 
-/** Point at a neuron, with the mouse or the keys; -1 for none. */
-function point(v, aloud) {
+/** Make a neuron the current one, with the mouse or the keys; -1 for none. */
+function setCurrent(v, aloud) {
   if (v === state.current) return;
   state.current = v;
   if (aloud && v >= 0) {
-    say(`${panel.sentence(v, state)}.`);
-    if (outside(v)) glide(zoom.translateTo, painter.x[v], painter.y[v]);
+    announce(`${panel.sentence(v, state)}.`);
+    if (isOutside(v)) moveView(zoom.translateTo, painter.x[v], painter.y[v]);
   }
   view.classList.toggle("pointing", v >= 0);
   showTip();
   redraw();
 }
 
-/** The facts beside the neuron that is pointed at. */
+/** Show the properties of the current neuron beside it. */
 function showTip() {
-  const tip = find("tip");
-  tip.hidden = state.current < 0 || state.current === state.selected; // whose facts stand in the panel
+  const tip = byId("tip");
+  tip.hidden = state.current < 0 || state.current === state.selected; // whose properties are in the panel
   if (tip.hidden) return;
   tip.textContent = panel.sentence(state.current, state, "\n");
-  const [x, y] = painter.spot(state.current);
+  const [x, y] = painter.viewPosition(state.current);
   const [wide, high] = [tip.offsetWidth, tip.offsetHeight];
   tip.style.left = `${Math.max(4, x + wide + 24 > painter.width ? x - wide - 16 : x + 16)}px`;
   tip.style.top = `${Math.min(Math.max(4, y - high / 2), Math.max(4, painter.height - high - 4))}px`;
@@ -159,20 +159,20 @@ function showTip() {
 
 /** Go to a step of the forward pass: the activations up to this column are there; -1 leaves the pass. */
 function setStep(step) {
-  const before = state.step;
+  const previous = state.step;
   state.step = step;
-  if (before < 0 !== step < 0) showLegend(find("legend"), graph, painter, state);
-  find("step").value = Math.max(step, 0);
+  if (previous < 0 !== step < 0) showLegend(byId("legend"), graph, painter, state);
+  byId("step").value = Math.max(step, 0);
   const layer = state.layers[Math.max(step, 0)];
-  find("step-words").textContent = step < 0 ? "" : `${layer}`;
-  find("step").setAttribute("aria-valuetext", step < 0 ? "not started" : `layer ${layer}`);
-  find("back").disabled = step < 0;
+  byId("step-text").textContent = step < 0 ? "" : `${layer}`;
+  byId("step").setAttribute("aria-valuetext", step < 0 ? "not started" : `layer ${layer}`);
+  byId("back").disabled = step < 0;
   if (step >= 0) {
     const nodes = Array.from(state.column.keys()).filter((v) => state.column[v] === step);
-    const edges = nodes.reduce((sum, v) => sum + graph.edgesAt(v, true).filter((e) => state.kept[e]).length, 0);
+    const edges = nodes.reduce((sum, v) => sum + graph.edgesAt(v, true).filter((e) => state.visible[e]).length, 0);
     const sample = graph.samples[state.sample]?.name;
-    const count = `${counted(nodes.length, "neuron")} from ${counted(edges, scene.whole ? "edge" : "shown edge")}`;
-    say(`Layer ${layer}: ${count}${sample ? `, ${sample}` : ""}.`);
+    const count = `${pluralize(nodes.length, "neuron")} from ${pluralize(edges, scene.allEdges ? "edge" : "shown edge")}`;
+    announce(`Layer ${layer}: ${count}${sample ? `, ${sample}` : ""}.`);
   }
   redraw();
 }
@@ -191,7 +191,7 @@ function play(on) {
       state.playing = setInterval(advance, Math.min(Math.max(12000 / state.layers.length, 60), 900));
     }
   }
-  find("play").textContent = state.playing ? "Pause" : "Play";
+  byId("play").textContent = state.playing ? "Pause" : "Play";
 }
 
 function stepBy(by) {
@@ -202,12 +202,12 @@ function stepBy(by) {
 function clear() {
   play(false);
   if (state.step >= 0) setStep(-1);
-  find("search").value = "";
+  byId("search").value = "";
   state.matches = null;
   panel.search("", state);
   state.current = -1;
-  choose(-1, false);
-  say("Cleared.");
+  select(-1, false);
+  announce("Cleared.");
 }
 
 /** The neuron next to the current one: up or down in its layer, or the nearest in the next layer that has any. */
@@ -227,22 +227,22 @@ function neighbour(dx, dy) {
 }
 
 const KEYS = {
-  ArrowLeft: () => point(neighbour(-1, 0), true),
-  ArrowRight: () => point(neighbour(1, 0), true),
-  ArrowUp: () => point(neighbour(0, -1), true),
-  ArrowDown: () => point(neighbour(0, 1), true),
-  Enter: () => state.current >= 0 && choose(state.current, true),
+  ArrowLeft: () => setCurrent(neighbour(-1, 0), true),
+  ArrowRight: () => setCurrent(neighbour(1, 0), true),
+  ArrowUp: () => setCurrent(neighbour(0, -1), true),
+  ArrowDown: () => setCurrent(neighbour(0, 1), true),
+  Enter: () => state.current >= 0 && select(state.current, true),
   " ": () => play(!state.playing),
   ".": () => stepBy(1),
   ",": () => stepBy(-1),
   "+": () => zoomBy(1.5),
   "=": () => zoomBy(1.5),
   "-": () => zoomBy(1 / 1.5),
-  0: () => glide(zoom.transform, d3.zoomIdentity),
-  "/": () => find("search").focus(),
+  0: () => moveView(zoom.transform, d3.zoomIdentity),
+  "/": () => byId("search").focus(),
 };
 
-const THEMES = ["as the system", "light", "dark"];
+const THEMES = ["system", "light", "dark"];
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let theme = 0;
 
@@ -250,9 +250,9 @@ function setTheme(index) {
   theme = index;
   document.documentElement.classList.toggle("dark", theme === 2 || (theme === 0 && dark.matches));
   document.documentElement.style.colorScheme = theme === 0 ? "" : THEMES[theme];
-  find("theme").textContent = `Theme: ${THEMES[theme]}`;
+  byId("theme").textContent = `Theme: ${THEMES[theme]}`;
   painter.readColours();
-  showLegend(find("legend"), graph, painter, state);
+  showLegend(byId("legend"), graph, painter, state);
   redraw(true);
 }
 
@@ -268,61 +268,61 @@ function listen() {
     KEYS[event.key]();
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && clear());
-  const spot = (event) => painter.nodeAt(...d3.pointer(event, view));
-  view.addEventListener("pointermove", (event) => event.pointerType === "mouse" && point(spot(event), false));
-  view.addEventListener("pointerleave", () => point(-1, false));
-  view.addEventListener("click", (event) => choose(spot(event), false));
-  find("search").addEventListener("input", ({ target }) => {
+  const nodeAt = (event) => painter.nodeAt(...d3.pointer(event, view));
+  view.addEventListener("pointermove", (event) => event.pointerType === "mouse" && setCurrent(nodeAt(event), false));
+  view.addEventListener("pointerleave", () => setCurrent(-1, false));
+  view.addEventListener("click", (event) => select(nodeAt(event), false));
+  byId("search").addEventListener("input", ({ target }) => {
     const hits = panel.search(target.value, state);
     state.matches = target.value.trim() ? hits : null;
-    say(find("found-words").textContent + ".");
+    announce(byId("result-count").textContent + ".");
     redraw();
   });
-  find("search").addEventListener("keydown", ({ key, target }) => {
+  byId("search").addEventListener("keydown", ({ key, target }) => {
     const [first] = key === "Enter" && target.value.trim() ? panel.search(target.value, state) : [];
-    if (first !== undefined) choose(first, true);
+    if (first !== undefined) select(first, true);
   });
-  find("layering").addEventListener("change", ({ target }) => {
+  byId("layering").addEventListener("change", ({ target }) => {
     setLayering(Number(target.value), true);
-    say(`Layering: ${graph.layerings[state.layering].name}, ${state.layers.length} layers.`);
+    announce(`Layering: ${graph.layerings[state.layering].name}, ${state.layers.length} layers.`);
   });
-  find("weak").addEventListener("input", ({ target }) => setWeak(Number(target.value)));
-  find("sample").addEventListener("change", ({ target }) => {
+  byId("weak").addEventListener("input", ({ target }) => hideWeak(Number(target.value)));
+  byId("sample").addEventListener("change", ({ target }) => {
     state.sample = Number(target.value);
     panel.showDetails(state);
     setStep(state.step);
   });
-  find("play").addEventListener("click", () => play(!state.playing));
-  find("back").addEventListener("click", () => stepBy(-1));
-  find("next").addEventListener("click", () => stepBy(1));
-  find("step").addEventListener("input", ({ target }) => (play(false), setStep(Number(target.value))));
-  find("closer").addEventListener("click", () => zoomBy(1.5));
-  find("farther").addEventListener("click", () => zoomBy(1 / 1.5));
-  find("whole").addEventListener("click", () => glide(zoom.transform, d3.zoomIdentity));
-  find("theme").addEventListener("click", () => setTheme((theme + 1) % 3));
+  byId("play").addEventListener("click", () => play(!state.playing));
+  byId("back").addEventListener("click", () => stepBy(-1));
+  byId("next").addEventListener("click", () => stepBy(1));
+  byId("step").addEventListener("input", ({ target }) => (play(false), setStep(Number(target.value))));
+  byId("zoom-in").addEventListener("click", () => zoomBy(1.5));
+  byId("zoom-out").addEventListener("click", () => zoomBy(1 / 1.5));
+  byId("reset").addEventListener("click", () => moveView(zoom.transform, d3.zoomIdentity));
+  byId("theme").addEventListener("click", () => setTheme((theme + 1) % 3));
   dark.addEventListener("change", () => setTheme(theme));
   new ResizeObserver(() => {
     painter.resize();
-    painter.place(layout, state.layers.length);
+    painter.setLayout(layout, state.layers.length);
     redraw(true);
   }).observe(view);
 }
 
 function start() {
-  options(find("layering"), graph.layerings.map(({ name }) => name));
-  options(find("sample"), graph.samples.map(({ name }) => name));
+  options(byId("layering"), graph.layerings.map(({ name }) => name));
+  options(byId("sample"), graph.samples.map(({ name }) => name));
   document.querySelector(".samples").hidden = graph.samples.length === 0;
   document.querySelector(".weights").hidden = !graph.weight;
-  find("shown").textContent = scene.shown;
+  byId("shown").textContent = scene.shown;
   painter.readColours();
   painter.resize();
-  Object.assign(state, graph.strong(0));
+  Object.assign(state, graph.hideWeak(0));
   setLayering(0, false);
   setTheme(0);
-  setWeak(0);
+  hideWeak(0);
   setStep(-1);
   listen();
 }
 
 start();
-window.fourward = { graph, state, painter, isMoving: () => moving !== null }; // for the console, and for tests
+window.fourward = { graph, state, painter, isMoving: () => transition !== null }; // for the console and for tests

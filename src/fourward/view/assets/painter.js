@@ -1,21 +1,21 @@
 "use strict";
 
 const MARGIN = { left: 52, right: 52, top: 26, bottom: 40 };
-const OVERSCAN = 0.15; // of the view's size, drawn beyond each side, so that panning finds something there
-const LIGHT = 1500; // nodes and edges that are drawn anew in each frame; more are moved as an image until all is still
+const OVERSCAN = 0.15; // of the view's size, drawn beyond each side so that panning doesn't show blank margins
+const MAX_LIVE = 1500; // nodes and edges redrawn in each frame; more are moved as an image until the user pauses
 const BINS = 9; // shades of weight, an odd number
 const BUNDLE = 20; // edges in one stroke: where strokes overlap the ink gets darker, within one it doesn't
-const SLICE = 2000; // edges that are painted in one frame
-const MOST_LABELS = 500;
+const EDGES_PER_FRAME = 2000;
+const MAX_LABELS = 500;
 const COLOURS = [
   "paper", "ink", "quiet", "source", "hidden", "movable", "sink", "outline", "edge", "band", "lit", "mark",
   "below-2", "below-1", "zero", "above-1", "above-2",
 ];
 
-/** Draws a graph on two canvases: edges below, nodes and everything that is lit above. */
+/** Draws a graph on two canvases: edges below, nodes and highlighted edges above. */
 class Painter {
   /**
-   * @param {HTMLElement} view what is seen
+   * @param {HTMLElement} view the visible part
    * @param {HTMLElement} stage holds the canvases; moved as a whole while a large graph is panned
    * @param {Graph} graph
    */
@@ -23,10 +23,10 @@ class Painter {
     Object.assign(this, { view, stage, graph });
     this.edges = stage.querySelector("#edges");
     this.nodes = stage.querySelector("#nodes");
-    this.at = d3.zoomIdentity; // where the user is
-    this.drawn = d3.zoomIdentity; // where the canvases were drawn
-    this.heavy = graph.numNodes + graph.numEdges > LIGHT;
-    this.names = shortened(graph.labels, 18);
+    this.transform = d3.zoomIdentity; // of the user
+    this.drawn = d3.zoomIdentity; // for which the canvases were drawn
+    this.heavy = graph.numNodes + graph.numEdges > MAX_LIVE;
+    this.names = shorten(graph.labels, 18);
     this.widths = []; // of names
   }
 
@@ -55,13 +55,13 @@ class Painter {
     }
   }
 
-  /** Take new places for nodes, from 0 to 1, and new bows; `layers` is how many columns there are. */
-  place(layout, layers) {
+  /** Set the layout, with coordinates from 0 to 1; `layers` is the number of columns. */
+  setLayout(layout, layers) {
     const wide = Math.max(this.width - MARGIN.left - MARGIN.right, 10);
     const high = Math.max(this.height - MARGIN.top - MARGIN.bottom, 10);
     this.x = layout.x.map((x) => MARGIN.left + x * wide);
     this.y = layout.y.map((y) => MARGIN.top + y * high);
-    this.bow = layout.bow.map((bow) => 2 * bow * high);
+    this.bend = layout.bend.map((bend) => 2 * bend * high);
     const widest = this.graph.numNodes / layers;
     this.radius = Math.min(Math.max(0.26 * Math.min(wide / layers, high / widest), 2), 8);
     this.tree = null;
@@ -70,33 +70,33 @@ class Painter {
   /** The node under a point of the view, or -1. */
   nodeAt(px, py) {
     this.tree ??= d3.quadtree(Array.from(this.x.keys()), (v) => this.x[v], (v) => this.y[v]);
-    const [x, y] = this.at.invert([px, py]);
-    return this.tree.find(x, y, (this.size() + 5) / this.at.k) ?? -1;
+    const [x, y] = this.transform.invert([px, py]);
+    return this.tree.find(x, y, (this.nodeRadius() + 5) / this.transform.k) ?? -1;
   }
 
-  /** Where a node is in the view. */
-  spot(node) {
-    return this.at.apply([this.x[node], this.y[node]]);
+  /** Coordinates of a node in the view. */
+  viewPosition(node) {
+    return this.transform.apply([this.x[node], this.y[node]]);
   }
 
   /** The radius of a node in the view. */
-  size() {
+  nodeRadius() {
     return Math.min(Math.max(this.radius * this.drawn.k ** 0.6, 1.6), 13);
   }
 
-  /** Follow the user: a light graph is drawn anew, a heavy one moved as an image until `settle`. */
-  follow(transform, state) {
-    this.at = transform;
-    if (!this.heavy) return this.settle(state);
-    cancelAnimationFrame(this.later);
+  /** Apply a zoom: a small graph is redrawn, a large one moved as an image until `redraw`. */
+  applyZoom(transform, state) {
+    this.transform = transform;
+    if (!this.heavy) return this.redraw(state);
+    cancelAnimationFrame(this.pendingFrame);
     const k = transform.k / this.drawn.k;
     const [x, y] = [transform.x - k * this.drawn.x, transform.y - k * this.drawn.y];
     this.stage.style.transform = `translate(${x}px, ${y}px) scale(${k})`;
   }
 
-  /** Draw all of it where the user is. */
-  settle(state) {
-    this.drawn = this.at;
+  /** Draw everything at the current zoom. */
+  redraw(state) {
+    this.drawn = this.transform;
     this.stage.style.transform = "";
     this.paintEdges(state);
     this.paintNodes(state);
@@ -106,12 +106,12 @@ class Painter {
     const pen = canvas.getContext("2d");
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.clearRect(0, 0, canvas.width, canvas.height);
-    this.onScreen(pen);
+    this.useViewPixels(pen);
     return pen;
   }
 
   /** Draw in pixels of the view from here on. */
-  onScreen(pen) {
+  useViewPixels(pen) {
     const [left, top] = [this.width * OVERSCAN * this.ratio, this.height * OVERSCAN * this.ratio];
     pen.setTransform(this.ratio, 0, 0, this.ratio, left, top);
   }
@@ -119,35 +119,35 @@ class Painter {
   trace(path, e) {
     const [u, v] = [this.graph.source[e], this.graph.target[e]];
     path.moveTo(this.x[u], this.y[u]);
-    if (this.bow[e] === 0) return path.lineTo(this.x[v], this.y[v]);
+    if (this.bend[e] === 0) return path.lineTo(this.x[v], this.y[v]);
     const [x, y] = [(this.x[u] + this.x[v]) / 2, (this.y[u] + this.y[v]) / 2];
-    path.quadraticCurveTo(x, y + this.bow[e], this.x[v], this.y[v]);
+    path.quadraticCurveTo(x, y + this.bend[e], this.x[v], this.y[v]);
   }
 
-  /** Every edge that is kept and seen, in a few shades, the strong ones last. */
+  /** Draw the visible edges in BINS shades, the strong ones last. */
   paintEdges(state) {
     const half = (BINS - 1) / 2;
     const shades = Array.from({ length: BINS + 1 }, () => []); // the last one for what isn't a number
-    const seen = this.seenBox();
+    const box = this.drawnBox();
     for (let e = 0; e < this.graph.numEdges; e++) {
-      if (state.kept[e] && this.touches(seen, e)) shades[this.bin(e)].push(e);
+      if (state.visible[e] && this.touches(box, e)) shades[this.bin(e)].push(e);
     }
     const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
     this.bundles = order.flatMap((bin) => bundles(shades[bin]).map((edges) => ({ bin, edges })));
     this.opacity = Math.min(Math.max(1500 / Math.max(state.count, 1), 0.05), 0.8);
-    cancelAnimationFrame(this.later);
+    cancelAnimationFrame(this.pendingFrame);
     this.begin(this.edges);
-    this.paintSlice();
+    this.paintBundles();
   }
 
-  /** Some of the edges that wait to be painted; the rest follows frame by frame, so that nobody waits for them. */
-  paintSlice() {
+  /** Draw some of the edges, and the rest frame by frame, so that the page stays responsive. */
+  paintBundles() {
     const pen = this.edges.getContext("2d");
     const half = (BINS - 1) / 2;
     pen.save();
     pen.globalAlpha = this.opacity;
     this.toGraph(pen);
-    for (const { bin, edges } of this.bundles.splice(0, SLICE / BUNDLE)) {
+    for (const { bin, edges } of this.bundles.splice(0, EDGES_PER_FRAME / BUNDLE)) {
       const shade = bin === BINS ? this.colour.mark : this.signs(bin / (BINS - 1));
       pen.strokeStyle = this.graph.weight ? shade : this.colour.edge;
       pen.lineWidth = (this.graph.weight ? 0.5 + (1.3 * Math.abs(bin - half)) / half : 0.7) / this.drawn.k;
@@ -156,18 +156,18 @@ class Painter {
       pen.stroke(path);
     }
     pen.restore();
-    if (this.bundles.length) this.later = requestAnimationFrame(() => this.paintSlice());
+    if (this.bundles.length) this.pendingFrame = requestAnimationFrame(() => this.paintBundles());
   }
 
   /** The part of the drawing that is on the canvases: left, top, right, bottom. */
-  seenBox() {
+  drawnBox() {
     const [wide, high] = [this.width * OVERSCAN, this.height * OVERSCAN];
     return [...this.drawn.invert([-wide, -high]), ...this.drawn.invert([this.width + wide, this.height + high])];
   }
 
   /** Whether an edge may come into a box; edges lead from left to right. */
   touches([left, top, right, bottom], e) {
-    const [u, v, bend] = [this.graph.source[e], this.graph.target[e], this.bow[e] / 2];
+    const [u, v, bend] = [this.graph.source[e], this.graph.target[e], this.bend[e] / 2];
     const [low, high] = this.y[u] < this.y[v] ? [this.y[u], this.y[v]] : [this.y[v], this.y[u]];
     const beside = this.x[v] < left || this.x[u] > right;
     return !beside && high + Math.max(bend, 0) >= top && low + Math.min(bend, 0) <= bottom;
@@ -183,11 +183,11 @@ class Painter {
     const half = (BINS - 1) / 2;
     if (!this.graph.weight) return half;
     const weight = this.graph.weight[e];
-    return Number.isNaN(weight) ? BINS : half + Math.round(half * this.share(weight, this.graph.weightLimit));
+    return Number.isNaN(weight) ? BINS : half + Math.round(half * this.normalize(weight, this.graph.weightLimit));
   }
 
-  /** A value as a share of its limit, from -1 to 1. */
-  share(value, limit) {
+  /** A value relative to its limit, from -1 to 1. */
+  normalize(value, limit) {
     return Math.min(Math.max(value / limit, -1), 1);
   }
 
@@ -196,9 +196,9 @@ class Painter {
     const { graph } = this;
     this.edges.classList.toggle("dim", state.selected >= 0 || state.step >= 0);
     if (state.step >= 0) this.paintStep(pen, state);
-    if (state.selected >= 0) this.paintLit(pen, state);
+    if (state.selected >= 0) this.paintHighlight(pen, state);
     this.paintLayers(pen, state);
-    const radius = this.size();
+    const radius = this.nodeRadius();
     for (let v = 0; v < graph.numNodes; v++) {
       const [x, y] = this.onCanvas(v);
       if (!this.inside(x, y)) continue;
@@ -226,20 +226,20 @@ class Painter {
     return x > -wide && x < this.width + wide && y > -high && y < this.height + high;
   }
 
-  /** Whether a node stands back: not related to the chosen one, or not computed yet. */
+  /** Whether a node is dimmed: unrelated to the selected one, or not computed yet. */
   isDim(v, state) {
     if (state.selected >= 0 && !state.ancestors[v] && !state.descendants[v]) return true;
     return state.step >= 0 && state.column[v] > state.step;
   }
 
-  /** By kind; in a forward pass by activation, and blank where nothing has been computed yet. */
+  /** Colour by kind; in a forward pass by activation, and blank where it isn't computed yet. */
   fill(v, state) {
     if (state.step < 0) return this.kindColours[state.kind[v]];
     if (state.column[v] > state.step) return this.colour.paper;
     const { activation } = this.graph.samples[state.sample] ?? {};
     if (!activation) return this.colour.sink;
     if (Number.isNaN(activation[v])) return this.colour.mark;
-    return this.signs((this.share(activation[v], this.graph.activationLimit) + 1) / 2);
+    return this.signs((this.normalize(activation[v], this.graph.activationLimit) + 1) / 2);
   }
 
   ring(pen, v, radius, width, colour) {
@@ -261,13 +261,13 @@ class Painter {
       if (state.column[v] !== state.step) continue;
       x = this.x[v];
       for (const e of graph.edgesAt(v, true)) {
-        if (!state.kept[e]) continue;
+        if (!state.visible[e]) continue;
         this.trace(path, e);
         left = Math.min(left, this.x[graph.source[e]]);
       }
     }
     const [from, to] = [Math.min(left, x), x].map((value) => this.drawn.applyX(value));
-    const pad = this.size() + 4;
+    const pad = this.nodeRadius() + 4;
     pen.fillStyle = this.colour.band;
     pen.fillRect(from - pad, -this.height, to - from + 2 * pad, 3 * this.height);
     pen.fillRect(to - pad, -this.height, 2 * pad, 3 * this.height);
@@ -284,14 +284,14 @@ class Painter {
     pen.restore();
   }
 
-  /** The edges among the ancestors and among the descendants of the chosen node, its own ones strongest. */
-  paintLit(pen, state) {
+  /** Draw the edges among the ancestors and among the descendants of the selected node, and its own ones boldest. */
+  paintHighlight(pen, state) {
     const [near, far] = [new Path2D(), new Path2D()];
     const { source, target, numEdges } = this.graph;
     for (let e = 0; e < numEdges; e++) {
       const [u, v] = [source[e], target[e]];
       const lit = (state.ancestors[u] && state.ancestors[v]) || (state.descendants[u] && state.descendants[v]);
-      if (lit && state.kept[e]) this.trace(u === state.selected || v === state.selected ? near : far, e);
+      if (lit && state.visible[e]) this.trace(u === state.selected || v === state.selected ? near : far, e);
     }
     this.stroke(pen, far, 0.6, 0.45);
     this.stroke(pen, near, 2, 1);
@@ -311,11 +311,11 @@ class Painter {
     }
   }
 
-  /** Names where they don't cover each other: first of what was pointed at, then by degree. */
+  /** Write names where they don't overlap: first those of the selected and current nodes, then by degree. */
   paintLabels(pen, state, radius) {
     const taken = new Set();
-    const spots = Array.from({ length: this.graph.numNodes }, (_, v) => this.onCanvas(v));
-    const nodes = new Set(spots.map(([x, y]) => cell(x, y)));
+    const points = Array.from({ length: this.graph.numNodes }, (_, v) => this.onCanvas(v));
+    const nodes = new Set(points.map(([x, y]) => cell(x, y)));
     pen.font = "12px system-ui, 'DejaVu Sans', sans-serif";
     pen.textAlign = "center";
     pen.lineWidth = 3;
@@ -323,28 +323,28 @@ class Painter {
     pen.fillStyle = this.colour.ink;
     let written = 0;
     for (const v of [state.selected, state.current, ...this.graph.byDegree]) {
-      if (v < 0 || written >= MOST_LABELS || this.isDim(v, state)) continue;
-      const [x, y] = spots[v];
+      if (v < 0 || written >= MAX_LABELS || this.isDim(v, state)) continue;
+      const [x, y] = points[v];
       const label = this.names[v];
-      const away = radius + (v === state.selected || v === state.current ? 9 : 4);
+      const offset = radius + (v === state.selected || v === state.current ? 9 : 4);
       if (!this.inside(x, y)) continue;
       const width = (this.widths[v] ??= pen.measureText(label).width);
       const side = state.column[v] === 0 ? -1 : state.column[v] === state.layers.length - 1 ? 1 : 0;
-      const beside = side !== 0 && away + width < MARGIN.left; // before the first layer, or behind the last one
-      const middle = beside ? x + side * (away + width / 2) : this.within(x, width);
-      const base = beside ? y + 4 : y - away;
-      const free = (one) => !taken.has(one) && (beside || one === cell(x, y) || !nodes.has(one));
-      if (!claim(taken, free, middle, base - 4, width, beside ? 4 : 6)) continue;
+      const beside = side !== 0 && offset + width < MARGIN.left; // before the first layer, or behind the last one
+      const middle = beside ? x + side * (offset + width / 2) : this.clampCentre(x, width);
+      const base = beside ? y + 4 : y - offset;
+      const isFree = (key) => !taken.has(key) && (beside || key === cell(x, y) || !nodes.has(key));
+      if (!claim(taken, isFree, middle, base - 4, width, beside ? 4 : 6)) continue;
       pen.strokeText(label, middle, base);
       pen.fillText(label, middle, base);
       written++;
     }
   }
 
-  /** Where the middle of a name goes, so that the view's edge doesn't cut it. */
-  within(x, width) {
-    const seen = x >= 0 && x <= this.width;
-    return seen ? Math.max(Math.min(x, this.width - width / 2 - 3), width / 2 + 3) : x;
+  /** The centre of a name, moved so that the view's edge doesn't cut it. */
+  clampCentre(x, width) {
+    const isInside = x >= 0 && x <= this.width;
+    return isInside ? Math.max(Math.min(x, this.width - width / 2 - 3), width / 2 + 3) : x;
   }
 }
 
@@ -363,13 +363,13 @@ function outline(pen, kind, x, y, radius) {
   }
 }
 
-/** A list cut into short ones. */
+/** Split a list into lists of BUNDLE edges. */
 function bundles(edges) {
   return Array.from({ length: Math.ceil(edges.length / BUNDLE) }, (_, i) => edges.slice(i * BUNDLE, (i + 1) * BUNDLE));
 }
 
-/** Labels of so many letters at most: cut at their end, or in the middle if they would be alike. */
-function shortened(labels, most) {
+/** Shorten labels to `most` letters: cut at their end, or in the middle where that keeps them distinct. */
+function shorten(labels, most) {
   const cut = (label, head) => {
     const letters = Array.from(label);
     if (letters.length <= most) return label;
@@ -382,18 +382,18 @@ function shortened(labels, most) {
   return short.map((label, v) => (times.get(label) > 1 ? cut(labels[v], most >> 1) : label));
 }
 
-/** The cell of a grid in which a point lies. */
+/** The grid cell of a point. */
 function cell(x, y) {
   return `${Math.floor(x / 8)},${Math.floor(y / 12)}`;
 }
 
-/** Take the cells that a label covers, so far up and down, if all of them are free. */
-function claim(taken, free, x, y, width, far) {
+/** Take the grid cells that a label covers, if all of them are free. */
+function claim(taken, isFree, x, y, width, far) {
   const cells = [];
   for (let dx = -width / 2; dx < width / 2 + 8; dx += 8) {
     for (const dy of [-far, far]) cells.push(cell(x + Math.min(dx, width / 2), y + dy));
   }
-  if (!cells.every(free)) return false;
-  cells.forEach((one) => taken.add(one));
+  if (!cells.every(isFree)) return false;
+  cells.forEach((key) => taken.add(key));
   return true;
 }

@@ -1,41 +1,41 @@
 "use strict";
 
-const MOST_LISTED = 100;
+const MAX_LISTED = 100;
 
-/** An element with text in it; labels come from files, so they are set as text and never as markup. */
+/** Create an element with text. Labels come from files, so they are set as text and never as markup. */
 function element(tag, text = "", name = "") {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  if (name) made.className = name;
-  return made;
+  const node = document.createElement(tag);
+  node.textContent = text;
+  if (name) node.className = name;
+  return node;
 }
 
-/** The words beside the drawing: what is known of a neuron, its neighbours, and the list of those found. */
+/** The text beside the drawing: properties and neighbours of the selected neuron, and the search results. */
 class Panel {
-  /** @param {(node: number) => void} choose called when a neuron of a list is pressed */
-  constructor(graph, choose) {
-    Object.assign(this, { graph, choose });
+  /** @param {(node: number) => void} select called when a neuron of a list is clicked */
+  constructor(graph, select) {
+    Object.assign(this, { graph, select });
     this.details = document.getElementById("details");
-    this.found = document.getElementById("found");
-    this.foundWords = document.getElementById("found-words");
+    this.results = document.getElementById("results");
+    this.resultCount = document.getElementById("result-count");
   }
 
-  /** What is known of a neuron, as pairs of name and value. */
-  facts(v, state) {
+  /** Properties of a neuron, as pairs of name and value. */
+  properties(v, state) {
     const { graph } = this;
-    const facts = [
+    const properties = [
       ["kind", this.kind(v, state)],
       ["layer", `${state.layers[state.column[v]]} of 0 to ${graph.layerings[state.layering].height - 1}`],
       ["edges in", graph.inDegree[v].toLocaleString("en")],
       ["edges out", graph.outDegree[v].toLocaleString("en")],
     ];
-    if (graph.bias && !Number.isNaN(graph.bias[v])) facts.push(["bias", words(graph.bias[v])]);
+    if (graph.bias && !Number.isNaN(graph.bias[v])) properties.push(["bias", formatNumber(graph.bias[v])]);
     const sample = graph.samples[state.sample];
-    if (sample) facts.push([`activation, ${sample.name}`, words(sample.activation[v])]);
-    return facts;
+    if (sample) properties.push([`activation, ${sample.name}`, formatNumber(sample.activation[v])]);
+    return properties;
   }
 
-  /** The kind of a neuron, and which input or output it is; that alone says enough where the kinds are these. */
+  /** The kind of a neuron, and its index among the inputs or outputs. */
   kind(v, state) {
     const { input, output, kinds } = this.graph;
     const name = kinds[state.kind[v]];
@@ -43,23 +43,23 @@ class Panel {
     return [/^(in|out)put/.test(name) ? "" : name, ...roles].filter(Boolean).join(", ");
   }
 
-  /** The same in one sentence, for a screen reader and for the tip. */
+  /** The properties in one sentence, for screen readers and the tooltip. */
   sentence(v, state, between = ", ") {
-    const facts = this.facts(v, state).map(([name, value]) => `${name} ${value}`);
-    return [this.graph.labels[v], ...facts].join(between);
+    const properties = this.properties(v, state).map(([name, value]) => `${name} ${value}`);
+    return [this.graph.labels[v], ...properties].join(between);
   }
 
-  /** Show the chosen neuron, or how to choose one. */
+  /** Show the selected neuron, or how to select one. */
   showDetails(state) {
     const v = state.selected;
     if (v < 0) {
-      this.details.replaceChildren(element("p", "Click a neuron to light up its ancestors and descendants."));
+      this.details.replaceChildren(element("p", "Click a neuron to highlight its ancestors and descendants."));
       return;
     }
     const list = element("dl");
     const count = (set) => (set.reduce((sum, bit) => sum + bit, 0) - 1).toLocaleString("en");
     const related = ["ancestors", "descendants"].map((name) => [name, count(state[name])]);
-    for (const [name, value] of [...this.facts(v, state), ...related]) {
+    for (const [name, value] of [...this.properties(v, state), ...related]) {
       list.append(element("dt", name), element("dd", value));
     }
     const parts = [element("h2", this.graph.labels[v]), list];
@@ -68,49 +68,49 @@ class Panel {
     this.details.replaceChildren(...parts);
   }
 
-  /** A list of where edges come from or lead to, the strongest first. */
+  /** List the neighbours of a neuron, those with the strongest edges first. */
   neighbours(v, into, state) {
     const { graph } = this;
-    const edges = graph.edgesAt(v, into).filter((e) => state.kept[e]);
-    if (graph.weight) edges.sort((a, b) => size(graph.weight[b]) - size(graph.weight[a]));
-    const rows = edges.slice(0, MOST_LISTED).map((e) => {
+    const edges = graph.edgesAt(v, into).filter((e) => state.visible[e]);
+    if (graph.weight) edges.sort((a, b) => strength(graph.weight[b]) - strength(graph.weight[a]));
+    const rows = edges.slice(0, MAX_LISTED).map((e) => {
       const other = into ? graph.source[e] : graph.target[e];
-      return this.row(other, graph.weight ? words(graph.weight[e]) : "");
+      return this.row(other, graph.weight ? formatNumber(graph.weight[e]) : "");
     });
     const list = element("ul");
     list.append(...rows);
-    const more = edges.length > MOST_LISTED ? `, the first ${MOST_LISTED}` : "";
-    return [element("h2", `${into ? "Receives from" : "Sends to"} ${edges.length.toLocaleString("en")}${more}`), list];
+    const limit = edges.length > MAX_LISTED ? `, the first ${MAX_LISTED}` : "";
+    return [element("h2", `${into ? "Receives from" : "Sends to"} ${edges.length.toLocaleString("en")}${limit}`), list];
   }
 
   row(v, value) {
     const button = element("button");
     button.type = "button";
     button.append(element("span", this.graph.labels[v]), element("span", value));
-    button.addEventListener("click", () => this.choose(v));
+    button.addEventListener("click", () => this.select(v));
     const item = element("li");
     item.append(button);
     return item;
   }
 
-  /** The neurons whose label holds the query, or all of them, by layer; returns them. */
+  /** List the neurons whose label contains the query, or all of them, by layer; returns them. */
   search(query, state) {
     const { graph } = this;
-    const wanted = query.trim().toLowerCase();
+    const text = query.trim().toLowerCase();
     const hits = [];
-    for (let v = 0; v < graph.numNodes; v++) if (graph.labels[v].toLowerCase().includes(wanted)) hits.push(v);
-    const exact = (v) => (wanted && graph.labels[v].toLowerCase() === wanted ? 0 : 1);
+    for (let v = 0; v < graph.numNodes; v++) if (graph.labels[v].toLowerCase().includes(text)) hits.push(v);
+    const exact = (v) => (text && graph.labels[v].toLowerCase() === text ? 0 : 1);
     hits.sort((a, b) => exact(a) - exact(b) || state.column[a] - state.column[b] || a - b);
-    const rows = hits.slice(0, MOST_LISTED).map((v) => this.row(v, `layer ${state.layers[state.column[v]]}`));
-    this.found.replaceChildren(...rows);
-    const more = hits.length > MOST_LISTED ? `, the first ${MOST_LISTED} by layer` : "";
-    const where = graph.whole ? " found" : " found among those shown";
-    this.foundWords.textContent = `${counted(hits.length, "neuron")}${wanted ? where : ""}${more}`;
+    const rows = hits.slice(0, MAX_LISTED).map((v) => this.row(v, `layer ${state.layers[state.column[v]]}`));
+    this.results.replaceChildren(...rows);
+    const limit = hits.length > MAX_LISTED ? `, the first ${MAX_LISTED} by layer` : "";
+    const scope = graph.complete ? " found" : " found among those shown";
+    this.resultCount.textContent = `${pluralize(hits.length, "neuron")}${text ? scope : ""}${limit}`;
     return hits;
   }
 }
 
-/** What the shapes and colours mean. */
+/** Explain the shapes and colours. */
 function showLegend(box, graph, painter, state) {
   const keys = graph.kinds.map((name, kind) => {
     const item = element("span");
@@ -124,7 +124,7 @@ function showLegend(box, graph, painter, state) {
     pen.lineWidth = 2;
     pen.fill();
     pen.stroke();
-    const count = state.kind.reduce((sum, one) => sum + (one === kind), 0);
+    const count = state.kind.reduce((sum, each) => sum + (each === kind), 0);
     item.append(canvas, ` ${name} (${count.toLocaleString("en")})`);
     return item;
   });
@@ -136,7 +136,7 @@ function showLegend(box, graph, painter, state) {
   box.replaceChildren(...keys);
 }
 
-/** A bar of colours with its two ends written beside it; it begins at 0 where nothing is less. */
+/** A colour bar with its limits; it starts at 0 where nothing is negative. */
 function scale(name, arrays, limit, painter) {
   const low = arrays.some((values) => values.some((value) => value < 0)) ? -limit : 0;
   const canvas = element("canvas");
@@ -148,7 +148,7 @@ function scale(name, arrays, limit, painter) {
     pen.fillRect(i, 0, 1, 10);
   }
   const item = element("span");
-  item.append(`${name} ${low < 0 ? `≤ ${words(low)}` : "0"} `, canvas, ` ≥ ${words(limit)}`);
+  item.append(`${name} ${low < 0 ? `≤ ${formatNumber(low)}` : "0"} `, canvas, ` ≥ ${formatNumber(limit)}`);
   if (arrays.some((values) => values.some(Number.isNaN))) item.append(", not a number ", patch(painter.colour.mark));
   return item;
 }
