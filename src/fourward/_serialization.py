@@ -32,7 +32,7 @@ from fourward.errors import EngineError, FileError, FourwardError, GraphError
 from fourward.graph._convert import Labels, is_integer
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
-from fourward.nn._fourward import FourWard, builtin_activation_names, check_network
+from fourward.nn._fourward import FourWard, builtin_activation_names, check_network, from_parameters
 
 Tensors = dict[str, Tensor]
 Metadata = dict[str, Any]  #: a JSON object
@@ -103,18 +103,10 @@ def deserialize_network(
         weight, bias = part["weight"], part.get("bias")
         if weight.dtype not in _FLOATS:
             raise FileError(f"expected weights of a floating point dtype of 16 to 64 bits, got {weight.dtype}.")
-        net = FourWard(
-            dag,
-            _activations_by_label(dag, names),
-            bias=bias is not None,
-            init="zeros",
-            dropout=about["dropout"],
-            layering=Layering(dag, arrays["level"]),
-            dtype=weight.dtype,
-            **options,
-        )
+        weight = dag.align(weight, arrays["edges"], by="index")
+        options |= {"dropout": about["dropout"], "layering": Layering(dag, arrays["level"]), "dtype": weight.dtype}
+        net = from_parameters(dag, weight, bias, names, **options)
         net.seed = int(about["seed"])
-        net.load_edge_weights(dag.align(weight, arrays["edges"], by="index"), bias)
         return net
 
 
@@ -188,14 +180,6 @@ def _build_dag(part: Tensors, arrays: dict[str, Any], num_nodes: int) -> Dag:
     if len(labels) != num_nodes:
         raise GraphError(f"expected {num_nodes:,} labels, got {len(labels):,}.")
     return Dag.from_arrays(arrays["edges"], labels=labels, inputs=arrays["inputs"], outputs=arrays["outputs"])
-
-
-def _activations_by_label(dag: Dag, names: list[str]) -> dict[Any, str]:
-    """Activations as FourWard takes them: the most frequent one as "default", the others by label."""
-    by_label = {dag.labels[v]: name for v, name in zip(dag.neurons.tolist(), names, strict=True)}
-    # A neuron labelled "default" would shadow that key: then its activation is the default.
-    default = by_label.get("default", max(set(names), key=names.count)) if names else "identity"
-    return {label: name for label, name in by_label.items() if name != default} | {"default": default}
 
 
 def _are_indices(labels: Labels) -> bool:

@@ -1,9 +1,9 @@
-"""Enters: a network, or one that another library made. Leaves: files that others read, or a FourWard.
+"""Enters: a FourWard, or a network of another library. Leaves: files that other programs read, or a FourWard.
 
 Never belongs here: training, kernels, pickles.
 """
 
-from fourward.exchange._export import ENDINGS, export, to_pt2
+from fourward.exchange._export import EXPORTERS, export, to_pt2
 from fourward.exchange._fold import fold
 from fourward.exchange._latex import to_latex
 from fourward.exchange._mlp import from_mlp
@@ -14,7 +14,7 @@ from fourward.exchange._python_source import to_python
 from fourward.exchange._tensorneat import from_tensorneat, read_tensorneat
 
 __all__ = [
-    "ENDINGS",
+    "EXPORTERS",
     "check_onnx",
     "export",
     "fold",

@@ -1,4 +1,4 @@
-"""Networks that come one neuron at a time, put together as a FourWard."""
+"""A FourWard from networks that are described neuron by neuron, as NEAT libraries do."""
 
 from __future__ import annotations
 
@@ -6,74 +6,71 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fourward.errors import ActivationError, FileError
 from fourward.graph._dag import Dag
 from fourward.nn._activations import ActivationLike
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, from_parameters
 
-#: g_k(s_k ... g_1(s_1 z)): pairs of a factor and an activation, the first applied first. All but the last become
-#: neurons of their own, so that functions which the table lacks can be spelled with those it has.
+#: Torch functions for activations that a user added to a library, by name.
+CustomActivations = Mapping[str, Callable[[Tensor], Tensor]] | None
+#: g_k(s_k ... g_1(s_1 z)) as pairs (s_1, g_1) ... (s_k, g_k). All but the last become neurons of their own, so that
+#: built-in activations compose to functions that aren't built in.
 Stages = tuple[tuple[float, ActivationLike], ...]
 
 
 class Neuron(NamedTuple):
-    """f(bias + the sum of weight times source over the links)."""
+    """f(bias + the sum of weight times the activation of each source)."""
 
     label: int
-    stages: Stages
+    stages: Stages  #: f
     bias: float
-    links: Sequence[tuple[int, float]]  #: sources and weights
+    incoming: Sequence[tuple[int, float]]  #: sources and weights
 
 
-def stages_of(
-    name: str, label: int, table: Mapping[str, Stages], own: Mapping[str, Callable[[Tensor], Tensor]] | None
-) -> Stages:
-    """How an activation of another library is spelled here; `own` are the user's."""
-    if own is not None and name in own:
-        return ((1.0, own[name]),)
+def lookup_stages(name: str, label: int, table: Mapping[str, Stages], custom: CustomActivations) -> Stages:
+    """The stages of another library's activation, by its name there."""
+    if custom is not None and name in custom:
+        return ((1.0, custom[name]),)
     if name not in table:
         raise ActivationError(
-            f"neuron {label} has the activation {name!r}, which isn't known here. Give a torch function for it: "
+            f"neuron {label} has the unknown activation {name!r}. Pass a torch function for it: "
             f"activations={{{name!r}: ...}}."
         )
     return table[name]
 
 
-def build(inputs: Sequence[int], outputs: Sequence[int], neurons: Sequence[Neuron], **options: Any) -> FourWard:
-    """The network; options as in FourWard."""
-    spelled = _spell(neurons, 1 + max((*inputs, *(one.label for one in neurons)), default=0))
-    known = {*inputs, *(one.label for one in spelled)}
-    pairs, weights = [], []
-    for one in spelled:
-        for source, weight in one.links:
+def build_network(inputs: Sequence[int], outputs: Sequence[int], neurons: Sequence[Neuron], **options: Any) -> FourWard:
+    """The network of these neurons; inputs and outputs by label, options as in FourWard."""
+    neurons = _expand_stages(neurons, 1 + max((*inputs, *(neuron.label for neuron in neurons)), default=0))
+    labels = [*inputs, *(neuron.label for neuron in neurons)]
+    known = set(labels)
+    pairs, weight = [], []
+    for neuron in neurons:
+        for source, value in neuron.incoming:
             if source not in known:
-                raise FileError(f"neuron {one.label} is fed by {source}, which is no neuron and no input.")
-            pairs.append((source, one.label))
-            weights.append(weight)
-    dag = Dag.from_edges(pairs, nodes=[*inputs, *(one.label for one in spelled)], inputs=inputs, outputs=outputs)
-    activations = {one.label: one.stages[0][1] for one in spelled}
-    net = FourWard(dag, activations, init="zeros", **options)
-    weight, bias = dag.align(np.array(weights), pairs), np.zeros(len(dag.neurons))
-    place = {dag.labels[v]: i for i, v in enumerate(dag.neurons.tolist())}
-    for one in spelled:
-        bias[place[one.label]] = one.bias
-    net.load_edge_weights(torch.from_numpy(weight), torch.from_numpy(bias))
-    return net
+                raise FileError(f"neuron {neuron.label} has a connection from {source}, which is not a node.")
+            pairs.append((source, neuron.label))
+            weight.append(value)
+    dag = Dag.from_edges(pairs, nodes=labels, inputs=inputs, outputs=outputs)
+    by_label = {neuron.label: neuron for neuron in neurons}
+    ordered = [by_label[dag.labels[v]] for v in dag.neurons.tolist()]
+    bias = np.array([neuron.bias for neuron in ordered], np.float64)
+    activations = [neuron.stages[0][1] for neuron in ordered]
+    return from_parameters(dag, dag.align(np.array(weight, np.float64), pairs), bias, activations, **options)
 
 
-def _spell(neurons: Sequence[Neuron], fresh: int) -> list[Neuron]:
-    """One neuron for each stage, the factors in the weights and biases; the last stage keeps the label."""
-    spelled = []
-    for one in neurons:
-        links, bias = list(one.links), one.bias
-        for k, (factor, activation) in enumerate(one.stages):
-            last = k == len(one.stages) - 1
-            label = one.label if last else fresh
-            fed = [(source, factor * weight) for source, weight in links]
-            spelled.append(Neuron(label, ((1.0, activation),), factor * bias, fed))
-            links, bias = [(label, 1.0)], 0.0
-            fresh += not last
-    return spelled
+def _expand_stages(neurons: Sequence[Neuron], next_label: int) -> list[Neuron]:
+    """A neuron for each stage, factors multiplied into weights and biases; the last one keeps the label."""
+    expanded = []
+    for neuron in neurons:
+        incoming, bias = list(neuron.incoming), neuron.bias
+        for k, (factor, activation) in enumerate(neuron.stages):
+            last = k == len(neuron.stages) - 1
+            label = neuron.label if last else next_label
+            scaled = [(source, factor * weight) for source, weight in incoming]
+            expanded.append(Neuron(label, ((1.0, activation),), factor * bias, scaled))
+            incoming, bias = [(label, 1.0)], 0.0
+            next_label += not last
+    return expanded

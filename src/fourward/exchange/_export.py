@@ -1,4 +1,4 @@
-"""A network into a file, in the format that its ending names."""
+"""Export of a network to a file, in the format of its suffix."""
 
 from __future__ import annotations
 
@@ -15,44 +15,33 @@ from fourward.exchange._latex import to_latex
 from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
 from fourward.exchange._python_source import to_python
-from fourward.nn._fourward import FourWard, check_network
+from fourward.nn._fourward import FourWard, check_network, from_parameters
 
 
 def to_pt2(net: FourWard, path: str | Path) -> None:
-    """Write a network as torch.export does, in plain torch operations, so that it runs without fourward; any batch."""
-    dag = net.dag
-    chosen = dict(zip((dag.labels[v] for v in dag.neurons.tolist()), net.neuron_activations(), strict=True))
-    twin = FourWard(
-        dag,
-        chosen or "identity",
-        bias=net.bias is not None,
-        init="zeros",
-        engine="torch",
-        layering=net.layering,
-        dtype=net.weight.dtype,
-        device="cpu",
-    )
-    twin.load_edge_weights(net.weight.cpu(), None if net.bias is None else net.bias.cpu())
-    x = torch.zeros(2, dag.num_inputs, dtype=net.weight.dtype)
+    """Write a network with torch.export, in plain torch operations that run without fourward, for any batch size."""
+    options = {"engine": "torch", "layering": net.layering, "dtype": net.weight.dtype, "device": "cpu"}
+    twin = from_parameters(net.dag, net.weight, net.bias, net.neuron_activations(), **options)
+    x = torch.zeros(2, net.dag.num_inputs, dtype=net.weight.dtype)
     batch = torch.export.Dim("batch")
     program = torch.export.export(twin.eval(), (x,), dynamic_shapes={"x": {0: batch}})
-    packed = BytesIO()  # torch's own writer ends the process on a full disk
-    torch.export.save(program, packed)
+    buffer = BytesIO()  # torch's own writer aborts the process on a full disk
+    torch.export.save(program, buffer)
     with replacing(Path(path)) as temporary:
-        temporary.write_bytes(packed.getbuffer())
+        temporary.write_bytes(buffer.getbuffer())
 
 
-def _text(make: Callable[[FourWard], str]) -> Callable[[FourWard, str | Path], None]:
+def _text_writer(format_text: Callable[[FourWard], str]) -> Callable[[FourWard, str | Path], None]:
     def write(net: FourWard, path: str | Path) -> None:
-        words = make(net)
+        text = format_text(net)
         with replacing(Path(path)) as temporary:
-            temporary.write_text(words, encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8")
 
     return write
 
 
-#: What writes each ending.
-ENDINGS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
+#: The function that writes each suffix.
+EXPORTERS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
     ".onnx": to_onnx,
     ".pt2": to_pt2,
     ".safetensors": _serialization.save,
@@ -60,19 +49,20 @@ ENDINGS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
     ".gexf": write_graph,
     ".json": write_graph,
     ".npz": write_graph,
-    ".py": _text(to_python),
-    ".tex": _text(to_latex),
+    ".py": _text_writer(to_python),
+    ".tex": _text_writer(to_latex),
 }
 
 
 def export(net: FourWard, path: str | Path) -> None:
-    """Write a network as ONNX, torch.export's pt2, safetensors, a weighted graph, Python source or LaTeX.
+    """Export a network as ONNX, torch.export's pt2, safetensors, a weighted graph, Python source or LaTeX.
 
-    The file appears whole or not at all. Its ending says the format: see `ENDINGS`.
+    The file is replaced atomically. Its suffix, one of `EXPORTERS`, says the format.
     """
     check_network(net)
-    ending = Path(path).suffix.lower()
-    if ending not in ENDINGS:
-        raise FileError(f"{path}: a network can't be exported to {ending or 'a file without an ending'}. Known are "
-                        f"{', '.join(ENDINGS)}.")  # fmt: skip
-    ENDINGS[ending](net, path)
+    suffix = Path(path).suffix.lower()
+    if suffix not in EXPORTERS:
+        raise FileError(
+            f"{path}: expected a file with one of the suffixes {', '.join(EXPORTERS)}, got {suffix or 'none'}."
+        )
+    EXPORTERS[suffix](net, path)

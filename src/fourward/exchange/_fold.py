@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fourward._arrays import IntArray
 from fourward.errors import OptionError, WeightError
 from fourward.graph import _convert
 from fourward.graph._dag import Dag
-from fourward.nn._fourward import FourWard
+from fourward.nn._activations import ActivationLike
+from fourward.nn._fourward import FourWard, from_parameters
 
 #: Mean and standard deviation of each column.
 Scaling = tuple[Any, Any]
@@ -32,7 +35,7 @@ def fold(
     """Fold linear layers and scalings around a network into its graph.
 
     The result computes `output_layer(net(input_layer((x - mean) / std))) * std + mean`. The layers become edges, those
-    of weight 0 left out, and neurons with the activation "identity", so that every exporter can write the model.
+    of weight 0 omitted, and neurons with the activation "identity", so that every exporter can write the model.
 
     Args:
         net: The network.
@@ -45,24 +48,23 @@ def fold(
         dtype: Dtype of the new network; default: that of `net`. Features whose mean is large beside their standard
             deviation need torch.float64.
     """
-    dag, labels = net.dag, list(net.dag.labels)
-    before = _affine(input_layer, dag.num_inputs, input_scaling)
+    before = _affine(input_layer, net.dag.num_inputs, input_scaling)
     if before is not None and input_scaling is not None:
         mean, std = (torch.as_tensor(values).double().cpu() for values in input_scaling)
         before = before[0] / std, before[1] - before[0] @ (mean / std)
-    after = _affine(output_layer, dag.num_outputs, output_scaling)
+    after = _affine(output_layer, net.dag.num_outputs, output_scaling)
     if after is not None and output_scaling is not None:
         mean, std = (torch.as_tensor(values).double().cpu() for values in output_scaling)
         after = after[0] * std.unsqueeze(1), after[1] * std + mean
-    features = _new_labels(labels, before[0].shape[1], feature_names, "feature") if before is not None else []
-    targets = _new_labels([*labels, *features], len(after[0]), target_names, "target") if after is not None else []
-    parts = [(before, features, [labels[v] for v in dag.inputs.tolist()])] if before is not None else []
-    parts += [(after, [labels[v] for v in dag.outputs.tolist()], targets)] if after is not None else []
-    return _join(net, parts, features, targets, net.weight.dtype if dtype is None else dtype)
+    labels = list(net.dag.labels)
+    features = [] if before is None else _new_labels(labels, before[0].shape[1], feature_names, "feature")
+    targets = [] if after is None else _new_labels([*labels, *features], len(after[0]), target_names, "target")
+    folded = _join(net, before, after, features, targets, net.weight.dtype if dtype is None else dtype)
+    return folded.train(net.training)
 
 
 def _affine(layer: nn.Module | None, width: int, scaling: Scaling | None) -> _Affine | None:
-    """Weight and bias of a layer in double precision; the identity if there is a scaling alone, None without either."""
+    """Weight and bias of a layer; the identity for a scaling without a layer, None without either."""
     if isinstance(layer, nn.Linear):
         weight: Tensor = layer.weight.detach().double().cpu()
         bias: Tensor | None = layer.bias
@@ -76,38 +78,48 @@ def _affine(layer: nn.Module | None, width: int, scaling: Scaling | None) -> _Af
 
 def _join(
     net: FourWard,
-    parts: list[tuple[_Affine, list[Any], list[Any]]],
-    features: list[Any],
-    targets: list[Any],
-    dtype: Any,
+    before: _Affine | None,
+    after: _Affine | None,
+    features: Sequence[Hashable],
+    targets: Sequence[Hashable],
+    dtype: torch.dtype,
 ) -> FourWard:
-    """The network with affine parts (map, sources, targets) as edges and biases."""
-    dag, labels = net.dag, list(net.dag.labels)
-    neurons = [labels[v] for v in dag.neurons.tolist()]
-    pairs = [(labels[u], labels[v]) for u, v in dag.edges.tolist()]
-    weights = [net.weight.detach().double().cpu()]
-    bias = dict.fromkeys(labels, 0.0)
+    """The network between two affine maps; its nodes are numbered features, nodes of `net`, targets."""
+    dag, offset = net.dag, len(features)
+    first, last = np.arange(offset), offset + dag.num_nodes + np.arange(len(targets))
+    inputs, outputs, neurons = dag.inputs + offset, dag.outputs + offset, dag.neurons + offset
+    edges, weights = [dag.edges + offset], [net.weight.detach().double().cpu()]
+    bias = np.zeros(offset + dag.num_nodes + len(targets))
     if net.bias is not None:
-        bias |= dict(zip(neurons, net.bias.detach().double().tolist(), strict=True))
-    activation: dict[Any, Any] = dict(zip(neurons, net.neuron_activations(), strict=True))
-    for affine, sources, ends in parts:
-        new_pairs, new_weights = _edges(affine, sources, ends)
-        pairs += new_pairs
-        weights.append(new_weights)
-        bias |= dict(zip(ends, affine[1].tolist(), strict=True))
-        activation |= dict.fromkeys(ends, "identity")
-    inputs, outputs = ([labels[v] for v in nodes.tolist()] for nodes in (dag.inputs, dag.outputs))
-    joined = Dag.from_edges(
-        pairs, nodes=[*features, *labels, *targets], inputs=features or inputs, outputs=targets or outputs
+        bias[neurons] = net.bias.detach().double().cpu().numpy()
+    activations: list[ActivationLike] = ["identity"] * len(bias)
+    for v, activation in zip(neurons.tolist(), net.neuron_activations(), strict=True):
+        activations[v] = activation
+    for affine, sources, ends in ((before, first, inputs), (after, outputs, last)):
+        if affine is not None:
+            pairs, values = _edges(affine, sources, ends)
+            edges.append(pairs)
+            weights.append(values)
+            bias[ends] = affine[1].numpy()
+    joined = Dag.from_arrays(
+        np.concatenate(edges),
+        labels=[*features, *dag.labels, *targets],
+        inputs=inputs if before is None else first,
+        outputs=outputs if after is None else last,
     )
-    folded = FourWard(joined, activation, init="zeros", seed=0, dtype=dtype, device=net.weight.device)
-    weight = joined.align(torch.cat(weights), pairs)
-    biases = torch.tensor([bias[joined.labels[v]] for v in joined.neurons.tolist()], dtype=torch.float64)
-    folded.load_edge_weights(weight, biases)
-    return folded.train(net.training)
+    return from_parameters(
+        joined,
+        joined.align(torch.cat(weights), np.concatenate(edges), by="index"),
+        bias[joined.neurons],
+        [activations[v] for v in joined.neurons.tolist()],
+        seed=0,
+        dtype=dtype,
+        device=net.weight.device,
+    )
 
 
-def _edges(affine: _Affine, sources: list[Any], targets: list[Any]) -> tuple[list[tuple[Any, Any]], Tensor]:
+def _edges(affine: _Affine, sources: IntArray, targets: IntArray) -> tuple[IntArray, Tensor]:
+    """(E, 2) the edges of an affine map between these nodes, and their weights."""
     weight = affine[0]
     if weight.shape != (len(targets), len(sources)):
         raise WeightError(
@@ -115,8 +127,7 @@ def _edges(affine: _Affine, sources: list[Any], targets: list[Any]) -> tuple[lis
             f"{tuple(weight.shape)}."
         )
     v, u = weight.nonzero(as_tuple=True)
-    pairs = [(sources[i], targets[j]) for i, j in zip(u.tolist(), v.tolist(), strict=True)]
-    return pairs, weight[v, u]
+    return np.stack((sources[u.numpy()], targets[v.numpy()]), -1), weight[v, u]
 
 
 def _new_labels(taken: list[Any], count: int, names: list[str] | None, kind: str) -> list[Any]:

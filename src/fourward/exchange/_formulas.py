@@ -1,4 +1,4 @@
-"""The activation table's formulas in other languages: Python's math, LaTeX, ONNX."""
+"""The formulas of built-in activations, translated to Python, LaTeX and ONNX."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OPERATORS: dict[type[ast.AST], str] = {
 }
 
 
-class Language(ABC, Generic[T]):
-    """A walk through a formula; each method spells one thing."""
+class Translator(ABC, Generic[T]):
+    """Visits the syntax tree of a formula; subclasses say what each kind of node becomes."""
 
-    def spell(self, formula: str, z: T) -> T:
-        """The formula, with z in its place."""
+    def translate(self, formula: str, z: T) -> T:
+        """Translate a formula of `fourward.plan.activations`; `z` is the translation of its argument."""
         return self._visit(ast.parse(formula, mode="eval").body, z)
 
     def _visit(self, node: ast.AST, z: T) -> T:
@@ -63,17 +63,17 @@ class Language(ABC, Generic[T]):
 
     @abstractmethod
     def call(self, name: str, args: list[T]) -> T:
-        """A function of the table's vocabulary."""
+        """A function of `fourward.plan.activations.VOCABULARY`."""
 
 
-class Python(Language[str]):
-    """An expression over math; `used` are those of `HELPERS` that it calls."""
+class PythonTranslator(Translator[str]):
+    """Expressions over the module math; `used_helpers` collects those of `HELPERS` that they call."""
 
     def __init__(self) -> None:
-        self.used: set[str] = set()
+        self.used_helpers: set[str] = set()
 
     def number(self, value: float) -> str:
-        """As it is written."""
+        """The literal, negative ones in parentheses."""
         return f"({value!r})" if value < 0 else repr(value)
 
     def negative(self, x: str) -> str:
@@ -81,18 +81,18 @@ class Python(Language[str]):
         return f"(-{x})"
 
     def binary(self, operator: str, x: str, y: str) -> str:
-        """In brackets, always."""
+        """Always in parentheses."""
         return f"({x} {operator} {y})"
 
     def call(self, name: str, args: list[str]) -> str:
-        """A `where` becomes a choice, which computes one side alone."""
+        """`where` becomes a conditional expression, which evaluates one branch only."""
         if name == "where":
             return f"({args[1]} if {args[0]} else {args[2]})"
-        self.used |= {name} & HELPERS.keys()
+        self.used_helpers |= {name} & HELPERS.keys()
         return f"{name if name in HELPERS or name == 'abs' else 'math.' + name}({args[0]})"
 
 
-#: Functions of math that raise where torch goes on.
+#: Replacements for functions of math that raise where torch returns inf or NaN.
 HELPERS = {
     "exp": "def exp(z):\n    return math.inf if z >= 709 else math.exp(z)",
     "sin": "def sin(z):\n    return math.sin(z) if math.isfinite(z) else math.nan",
@@ -102,11 +102,11 @@ HELPERS = {
 _SIGNS = {"<=": r"\le", ">=": r"\ge"}
 
 
-class Latex(Language[str]):
-    """A formula for readers."""
+class LatexTranslator(Translator[str]):
+    """LaTeX math."""
 
     def number(self, value: float) -> str:
-        """To six digits."""
+        """Six significant digits."""
         return f"{value:.6g}"
 
     def negative(self, x: str) -> str:
@@ -114,15 +114,15 @@ class Latex(Language[str]):
         return f"-{x}"
 
     def binary(self, operator: str, x: str, y: str) -> str:
-        """Fractions as such; sums in brackets under a product."""
+        """Division as a fraction; sums in parentheses within a product."""
         if operator == "/":
             return rf"\frac{{{x}}}{{{y}}}"
         if operator == "*":
-            return rf"{_bracketed(x)} \, {_bracketed(y)}"
+            return rf"{_parenthesize(x)} \, {_parenthesize(y)}"
         return f"{x} {_SIGNS.get(operator, operator)} {y}"
 
     def call(self, name: str, args: list[str]) -> str:
-        """Cases for where."""
+        """`where` as cases."""
         if name == "where":
             rows = rf"{args[1]} & \text{{if }} {args[0]} \\ {args[2]} & \text{{else}}"
             return rf"\begin{{cases}} {rows} \end{{cases}}"
@@ -133,9 +133,9 @@ class Latex(Language[str]):
             return rf"e^{{{inner}}} - 1"
         if name == "abs":
             return rf"\left|{inner}\right|"
-        word = {"log1p": r"\ln", "erf": r"\operatorname{erf}"}.get(name, "\\" + name)
-        return rf"{word}\left({'1 + ' if name == 'log1p' else ''}{inner}\right)"
+        function = {"log1p": r"\ln", "erf": r"\operatorname{erf}"}.get(name, "\\" + name)
+        return rf"{function}\left({'1 + ' if name == 'log1p' else ''}{inner}\right)"
 
 
-def _bracketed(x: str) -> str:
+def _parenthesize(x: str) -> str:
     return rf"\left({x}\right)" if " + " in x or " - " in x else x

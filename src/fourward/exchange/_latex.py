@@ -1,36 +1,36 @@
-"""A small network as equations."""
+"""Export of small networks as LaTeX equations."""
 
 from __future__ import annotations
 
 import re
 
 from fourward.errors import OptionError
-from fourward.exchange._formulas import Latex
-from fourward.exchange._python_source import check_small
+from fourward.exchange._formulas import LatexTranslator
+from fourward.exchange._python_source import check_printable
 from fourward.nn._fourward import FourWard, builtin_activation_names
 from fourward.plan.activations import ACTIVATIONS
 
-MOST_EDGES = 500  #: with more nobody reads them
-_A_LINE = 4  # terms
+MAX_EDGES = 500  #: more are not readable
+_TERMS_PER_LINE = 4
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{char: f"\\{char}" for char in "&%$#_{}"},
 }
 
 
 def to_latex(net: FourWard, digits: int = 4) -> str:
-    """An `align*` environment of amsmath: an equation for each neuron, and the activations that they use.
+    """Export a network as an `align*` environment of amsmath: an equation for each neuron and each activation.
 
     Args:
         net: The network.
         digits: Significant digits of weights and biases.
     """
     if not 1 <= digits <= 17:
-        raise OptionError(f"digits={digits} came, but from 1 to 17 were wanted.")
+        raise OptionError(f"digits must be an int from 1 to 17, got {digits!r}.")
     dag = net.dag
-    check_small(net, MOST_EDGES, "LaTeX")
+    check_printable(net, MAX_EDGES, "LaTeX")
     names = builtin_activation_names(net, "LaTeX", "export to .pt2")
     neuron = {v: i for i, v in enumerate(dag.neurons.tolist())}
     weight = net.weight.detach().double().tolist()
@@ -42,24 +42,24 @@ def to_latex(net: FourWard, digits: int = 4) -> str:
             terms = [] if bias is None else [_number(bias[neuron[v]], digits)]
             terms += [rf"{_number(weight[k], digits)}\, {_symbol(dag.labels[dag.source[k]])}" for k in edges]
             rows.append(_equation(_symbol(dag.labels[v]), names[neuron[v]], terms or ["0"]))
-    language = Latex()
+    translator = LatexTranslator()
     rows += [
-        f"{_function(name)}(z) &= {language.spell(ACTIVATIONS[name].formula, 'z')}"
+        f"{_function(name)}(z) &= {translator.translate(ACTIVATIONS[name].formula, 'z')}"
         for name in sorted({*names} - {"identity"})
     ]
     return "\n".join([r"\begin{align*}", *(row + r" \\" for row in rows[:-1]), *rows[-1:], r"\end{align*}", ""])
 
 
 def _equation(left: str, name: str, terms: list[str]) -> str:
-    lines = [_joined(terms[k : k + _A_LINE], first=k == 0) for k in range(0, len(terms), _A_LINE)]
+    lines = [_join_terms(terms[k : k + _TERMS_PER_LINE], first=k == 0) for k in range(0, len(terms), _TERMS_PER_LINE)]
     inner = " \\\\\n&\\quad ".join(lines)
     if name == "identity":
         return f"{left} &= {inner}"
-    # \big, not \left: a bracket may close on another line than it opens
+    # \bigl, not \left: the parentheses may be on different lines
     return rf"{left} &= {_function(name)}\bigl( {inner} \bigr)"
 
 
-def _joined(terms: list[str], first: bool) -> str:
+def _join_terms(terms: list[str], first: bool) -> str:
     text = terms[0] if first or terms[0].startswith("-") else f"+ {terms[0]}"
     for term in terms[1:]:
         text += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
@@ -73,7 +73,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _symbol(label: object) -> str:
-    escaped = "".join(_SPECIAL.get(mark, mark) for mark in re.sub(r"\s", " ", str(label)))
+    escaped = "".join(_SPECIAL.get(char, char) for char in re.sub(r"\s", " ", str(label)))
     return rf"a_{{\text{{{escaped}}}}}"
 
 

@@ -1,17 +1,17 @@
-"""neat-python: a genome with its config, or the JSON that its `neat.export` writes."""
+"""Import from neat-python: a genome with its config, or the JSON that its `neat.export` writes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fourward.errors import FileError, GraphError
-from fourward.exchange._builder import Neuron, Stages, build, stages_of
+from fourward.errors import FileError, FourwardError, GraphError
+from fourward.exchange._builder import CustomActivations, Neuron, Stages, build_network, lookup_stages
 from fourward.graph import _io
 from fourward.nn._fourward import FourWard
 
@@ -36,8 +36,8 @@ def _cube(z: Tensor) -> Tensor:
     return z * z * z
 
 
-#: neat-python's activations, which scale and clamp z. Where a clamp is far beyond all digits, as in its sigmoid, it is
-#: left away. Those given as callables can't be saved.
+#: neat-python's activations, which scale and clamp z. A clamp that changes no digit of the result, as in its sigmoid,
+#: is omitted. Networks with the callables can't be saved.
 ACTIVATIONS: Mapping[str, Stages] = {
     "identity": ((1, "identity"),),
     "sigmoid": ((5, "sigmoid"),),
@@ -58,77 +58,73 @@ ACTIVATIONS: Mapping[str, Stages] = {
     "log": ((1, _log),),
     "exp": ((1, _exp),),
 }
-Own = Mapping[str, Callable[[Tensor], Tensor]] | None
 
 
-def from_neat(genome: Any, config: Any, *, activations: Own = None, **options: Any) -> FourWard:
-    """A feed-forward genome as a network with the same outputs, which trains.
+def from_neat(genome: Any, config: Any, *, activations: CustomActivations = None, **options: Any) -> FourWard:
+    """Convert a feed-forward genome to a network with the same outputs.
 
-    Neurons keep their keys as labels; those that no output needs are left away, as neat-python does. A neuron's
-    response goes into its weights. Activations that clamp z (sin, softplus) take two or three neurons; cube, lelu,
-    inv, log and exp are torch callables, so a network with one of them can be trained, but not saved.
+    Neurons keep their keys as labels; those that no output depends on are omitted, as in neat-python. A neuron's
+    response is multiplied into its weights. Activations that clamp z (sin, softplus) become two or three neurons; cube,
+    lelu, inv, log and exp become torch callables, so that a network with one of them can be trained, but not saved.
 
     Args:
         genome: A neat.DefaultGenome.
         config: Its neat.Config.
-        activations: Torch functions for activations that were added to neat-python, by name.
-        options: As in FourWard.
+        activations: Torch functions for activations that you added to neat-python, by name.
+        options: Further keywords of FourWard.
     """
     keys = config.genome_config
     expressed = {pair: gene.weight for pair, gene in genome.connections.items() if gene.enabled}
-    found = []
-    for key in _needed(keys.output_keys, expressed, set(keys.input_keys)):
+    neurons = []
+    for key in _required_neurons(keys.output_keys, expressed, set(keys.input_keys)):
         gene = genome.nodes[key]
-        links = [(source, weight) for (source, target), weight in expressed.items() if target == key]
-        found.append(_neuron(key, gene.activation, gene.aggregation, gene.bias, gene.response, links, activations))
-    return build(list(keys.input_keys), list(keys.output_keys), found, **options)
+        incoming = [(source, weight) for (source, target), weight in expressed.items() if target == key]
+        neurons.append(_neuron(key, gene.activation, gene.aggregation, gene.bias, gene.response, incoming, activations))
+    return build_network(list(keys.input_keys), list(keys.output_keys), neurons, **options)
 
 
-def read_neat(path: str | Path, *, activations: Own = None, **options: Any) -> FourWard:
-    """A network from the JSON that neat-python's `neat.export.export_network_json` writes; see `from_neat`.
+def read_neat(path: str | Path, *, activations: CustomActivations = None, **options: Any) -> FourWard:
+    """Read a network from the JSON that neat-python's `neat.export.export_network_json` writes; see `from_neat`.
 
-    Genomes that were pickled aren't read: a pickle can run any code.
+    Pickled genomes are refused: unpickling can run any code.
     """
     path = Path(path)
     data = _io.load(path)
     if data[:1] == b"\x80" or path.suffix in (".pkl", ".pickle"):
         raise FileError(
-            f"{path} is a pickle, which can run any code when it is read. Write the network with neat-python's "
-            "neat.export.export_network_json, or call fourward.exchange.from_neat(genome, config) in Python."
+            f"{path} is a pickle, and unpickling can run any code. Write the network with neat-python's "
+            "neat.export.export_network_json, or call fourward.exchange.from_neat(genome, config)."
         )
     try:
-        said = json.loads(_io.text(path, data))
-        kind, topology = said["network_type"], said["topology"]
+        network = json.loads(_io.text(path, data))
+        kind, topology = network["network_type"], network["topology"]
         if kind != "feedforward":
-            raise GraphError(f"{path} holds a {kind} network. A network without feedback was wanted.")
-        links: dict[Any, list[tuple[Any, float]]] = {}
-        for one in said["connections"]:
-            if one["enabled"]:
-                links.setdefault(one["to"], []).append((one["from"], float(one["weight"])))
-        found = [
+            raise GraphError(f"{path}: expected a feedforward network, got a {kind} network.")
+        incoming: dict[Any, list[tuple[Any, float]]] = {}
+        for connection in network["connections"]:
+            if connection["enabled"]:
+                incoming.setdefault(connection["to"], []).append((connection["from"], float(connection["weight"])))
+        neurons = [
             _neuron(
                 node["id"],
                 node["activation"]["name"],
                 node["aggregation"]["name"],
                 float(node["bias"]),
                 float(node["response"]),
-                links.get(node["id"], []),
+                incoming.get(node["id"], []),
                 activations,
             )
-            for node in said["nodes"]
+            for node in network["nodes"]
             if node["type"] != "input"
         ]
-        return build(topology["input_keys"], topology["output_keys"], found, **options)
+        return build_network(topology["input_keys"], topology["output_keys"], neurons, **options)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise _wrong(path, error) from None
-
-
-def _wrong(path: Path, error: Exception) -> Exception:
-    if isinstance(error, GraphError | FileError) or hasattr(error, "exit_code"):
-        return error
-    return FileError(
-        f"{path} isn't what neat-python's neat.export.export_network_json writes ({type(error).__name__}: {error})."
-    )
+        if isinstance(error, FourwardError):
+            raise
+        raise FileError(
+            f"{path}: expected JSON of neat-python's neat.export.export_network_json, got {type(error).__name__}: "
+            f"{error}."
+        ) from None
 
 
 def _neuron(
@@ -137,35 +133,35 @@ def _neuron(
     aggregation: str,
     bias: float,
     response: float,
-    links: list[tuple[int, float]],
-    own: Own,
+    incoming: list[tuple[int, float]],
+    custom: CustomActivations,
 ) -> Neuron:
-    factor = response * aggregation_factor(key, aggregation, len(links))
-    fed = [(source, factor * weight) for source, weight in links]
-    return Neuron(key, stages_of(activation, key, ACTIVATIONS, own), bias, fed)
+    factor = response * aggregation_factor(key, aggregation, len(incoming))
+    scaled = [(source, factor * weight) for source, weight in incoming]
+    return Neuron(key, lookup_stages(activation, key, ACTIVATIONS, custom), bias, scaled)
 
 
 def aggregation_factor(key: int, aggregation: str, count: int) -> float:
-    """What a sum must be multiplied with to be this aggregation; others than sums and means are refused."""
-    if aggregation == "sum" or count == 1:  # of one number all aggregations are the number itself
+    """The factor that turns a sum of `count` terms into this aggregation, a sum or a mean."""
+    if aggregation == "sum" or count == 1:  # every aggregation of a single term is that term
         return 1.0
     if aggregation == "mean":
-        return 1 / max(count, 1)  # the mean of nothing is 0, as is the sum
+        return 1 / max(count, 1)  # the mean of no terms is 0, as is their sum
     raise GraphError(
-        f"neuron {key} takes the {aggregation} of what {count} connections bring. A network here takes sums; "
-        "evolve with the aggregation 'sum' or 'mean'."
+        f"neuron {key} has the aggregation {aggregation!r} over {count} connections. Expected 'sum' or 'mean': evolve "
+        "with these aggregations."
     )
 
 
-def _needed(outputs: list[int], links: Mapping[tuple[int, int], float], inputs: set[int]) -> list[int]:
+def _required_neurons(outputs: list[int], pairs: Iterable[tuple[int, int]], inputs: set[int]) -> list[int]:
     """The neurons that an output depends on, outputs first."""
-    feeds: dict[int, list[int]] = {}
-    for source, target in links:
-        feeds.setdefault(target, []).append(source)
-    found, left = dict.fromkeys(outputs), list(outputs)
-    while left:
-        for source in feeds.get(left.pop(), []):
-            if source not in found and source not in inputs:
-                found[source] = None
-                left.append(source)
-    return list(found)
+    predecessors: dict[int, list[int]] = {}
+    for source, target in pairs:
+        predecessors.setdefault(target, []).append(source)
+    required, stack = dict.fromkeys(outputs), list(outputs)
+    while stack:
+        for source in predecessors.get(stack.pop(), []):
+            if source not in required and source not in inputs:
+                required[source] = None
+                stack.append(source)
+    return list(required)

@@ -1,87 +1,103 @@
-"""Networks as weighted graphs: networkx, and the graph files that keep biases and activations."""
+"""Networks as graphs with weights, biases and activations: networkx, and the graph files that store them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
-import torch
+import numpy as np
 
-from fourward.errors import ActivationError, WeightError, pluralize, summarize
+from fourward.errors import ActivationError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
-from fourward.graph._annotated import AnnotatedDag
+from fourward.graph._annotated import AnnotatedDag, Orient
 from fourward.graph._dag import LabelChoice
 from fourward.nn._activations import ActivationLike
-from fourward.nn._fourward import FourWard, builtin_activation_names
+from fourward.nn._fourward import FourWard, builtin_activation_names, from_parameters
 
 
 def from_networkx(
-    graph: nx.DiGraph,
+    graph: nx.Graph,
     *,
     activation: ActivationLike | None = None,
     inputs: LabelChoice = None,
     outputs: LabelChoice = None,
+    orient: Orient = None,
+    seed: int | None = None,
+    remove_feedback: bool = False,
+    merge: bool = False,
     **options: Any,
 ) -> FourWard:
-    """A network from a graph with `weight` on its edges and, maybe, `bias` and `activation` on its nodes.
+    """Convert a graph with the attribute `weight` on edges, and optionally `bias` and `activation` on nodes.
 
-    What `FourWard.to_networkx` makes comes back as it was.
+    A graph that `FourWard.to_networkx` made gives an equal network.
 
     Args:
         graph: The graph.
-        activation: Of neurons whose node has no `activation`.
-        inputs: As in Dag.from_networkx.
-        outputs: Likewise.
-        options: As in FourWard.
+        activation: Of neurons without the attribute `activation`.
+        inputs: Labels of the input nodes, in feature order; default: as in `Dag.from_networkx`.
+        outputs: Labels of the output nodes, likewise.
+        orient: "random" directs the edges of an undirected graph along a random order of its nodes.
+        seed: Seed of this order, and of the network.
+        remove_feedback: Remove self loops and a small set of edges that breaks all cycles.
+        merge: Merge repeated edges, adding up their weights.
+        options: Further keywords of FourWard.
     """
-    return from_loaded(
-        _annotated.settle(_annotated.from_networkx(graph), inputs=inputs, outputs=outputs), activation, **options
+    annotated = _annotated.settle(
+        _annotated.from_networkx(graph),
+        orient=orient,
+        seed=seed,
+        remove_feedback=remove_feedback,
+        merge=merge,
+        inputs=inputs,
+        outputs=outputs,
     )
+    return from_annotated(annotated, activation, seed=seed, **options)
 
 
 def read_network(
-    path: str | Path, *, activation: ActivationLike | None = None, network: Any = None, **options: Any
+    path: str | Path,
+    *,
+    activation: ActivationLike | None = None,
+    net_options: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> FourWard:
-    """The same from a graph file; `options` as in `fourward.files.read_dag`, `network`: a dict of FourWard's own."""
-    loaded = files.read_dag(path, **options)
+    """Read a network from a graph file; see `from_networkx`.
+
+    Args:
+        path: The file.
+        activation: Of neurons that have none in the file.
+        net_options: Keywords of FourWard.
+        options: Keywords of `fourward.files.read_dag`.
+    """
+    annotated = files.read_dag(path, **options)
     try:
-        return from_loaded(loaded, activation, **(network or {}))
+        return from_annotated(annotated, activation, **(net_options or {}))
     except (WeightError, ActivationError) as error:
         error.prepend(str(path))
         raise
 
 
-def from_loaded(loaded: AnnotatedDag, activation: ActivationLike | None = None, **options: Any) -> FourWard:
-    """A network from a Dag and what came along with it."""
-    dag = loaded.dag
-    if loaded.weight is None and dag.num_edges:
-        raise WeightError(
-            "the edges have no weights. FourWard(dag) makes a network with new ones of a Dag; on the command line "
-            "`fourward train` takes the graph as it is."
-        )
-    labels = [dag.labels[v] for v in dag.neurons.tolist()]
-    chosen = (
-        [activation] * len(labels) if loaded.activation is None else [one or activation for one in loaded.activation]
-    )
-    bare = [label for label, one in zip(labels, chosen, strict=True) if one is None]
-    if bare:
+def from_annotated(annotated: AnnotatedDag, activation: ActivationLike | None = None, **options: Any) -> FourWard:
+    """A network with the weights, biases and activations of an AnnotatedDag."""
+    dag, weight = annotated.dag, annotated.weight
+    if weight is None and dag.num_edges:
+        raise WeightError("expected a weight on every edge, got none. To train new weights, build FourWard(dag).")
+    neurons = dag.neurons.tolist()
+    activations = [name or activation for name in annotated.activation or [None] * len(neurons)]
+    missing = [dag.labels[v] for v, choice in zip(neurons, activations, strict=True) if choice is None]
+    if missing:
         raise ActivationError(
-            f"no activation came for {pluralize(len(bare), 'neuron')}: {summarize(bare)}. activation=, on the command "
-            "line --activation, is for these."
+            f"no activation for {pluralize(len(missing), 'neuron')}: {summarize(missing)}.",
+            Repair("activation", ..., "set the activation of these"),
         )
-    options = {"bias": loaded.bias is not None, "init": "zeros"} | options
-    # A neuron that is itself called "default" is the only one that the default is for: all others are named.
-    net = FourWard(dag, dict(zip(labels, chosen, strict=True)) if labels else "identity", **options)  # type: ignore[arg-type]
-    net.load_edge_weights(
-        torch.zeros(0) if loaded.weight is None else torch.from_numpy(loaded.weight),
-        None if loaded.bias is None else torch.from_numpy(loaded.bias),
-    )
-    return net
+    weight = np.zeros(0) if weight is None else weight
+    return from_parameters(dag, weight, annotated.bias, activations, **options)  # type: ignore[arg-type]
 
 
 def write_graph(net: FourWard, path: str | Path, format: str | None = None) -> None:
-    """The graph with weights, biases and activations, as a graph file."""
-    kind = files.format_of(path, format)
-    names = builtin_activation_names(net, f"a {kind} file", "export to .pt2")
+    """Write the graph with weights, biases and activations to a graph file."""
+    destination = f"a {files.format_of(path, format)} file"
+    names = builtin_activation_names(net, destination, "export to .pt2")
     files.write(net.dag, path, weight=net.weight, bias=net.bias, activation=names, format=format)

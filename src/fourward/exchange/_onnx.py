@@ -1,9 +1,9 @@
-"""ONNX, built node by node.
+"""Export to ONNX, built node by node.
 
-torch.onnx.export would trace the torch engine: for 1,024 nodes in 293 layers it takes nine minutes, where this takes
-0.15 seconds and writes half the bytes. Each layer is one product with a block of weights if the block is well filled,
-and else a gather, a product and a scatter with two indices an edge, so that a file has at most 20 bytes an edge, and a
-few hundred a layer.
+torch.onnx.export would trace the torch engine: for 1,024 nodes on 293 levels it takes nine minutes, where this takes
+0.15 seconds and writes half the bytes. Each level is a dense matrix product if its block of weights is well filled,
+else a gather, a product and a scatter with two indices per edge. So a file has at most 20 bytes per edge, and a few
+hundred per level.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import torch
 from fourward._arrays import IntArray
 from fourward._files import replacing
 from fourward.errors import EngineError, OptionError, require
-from fourward.exchange._formulas import Language
+from fourward.exchange._formulas import Translator
 from fourward.graph._annotated import FloatArray
 from fourward.nn._fourward import FourWard, builtin_activation_names
 from fourward.plan.activations import ACTIVATIONS
 
-OPSET = 18  #: the first in which ScatterND adds and all else is as it is today
-MOST_BYTES = 2**31 - 2**20  #: of a protobuf file
-_SPARSE_BYTES = 20  # of an edge: two indices of 8 bytes, a weight of 4
+OPSET = 18  #: the first whose ScatterND has reduction="add"
+MAX_BYTES = 2**31 - 2**20  #: protobuf's limit
+_SPARSE_BYTES = 20  # per edge: two indices of 8 bytes, a weight of 4
 _FUNCTIONS = {"abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "sin": "Sin", "tanh": "Tanh", "where": "Where"}
 _OPERATORS = {
     "+": "Add",
@@ -39,8 +39,8 @@ _OPERATORS = {
 }
 
 
-class _Graph(Language[str]):
-    """Nodes and constants as they come; also the language of activations, whose words are names of tensors."""
+class _GraphBuilder(Translator[str]):
+    """Collects nodes and constants; strings are names of tensors."""
 
     def __init__(self) -> None:
         require("onnx", "export")
@@ -49,7 +49,7 @@ class _Graph(Language[str]):
         self.helper, self.numpy_helper = helper, numpy_helper
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self.known: dict[float, str] = {}
+        self.scalars: dict[float, str] = {}
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"t{len(self.nodes)}"
@@ -65,9 +65,9 @@ class _Graph(Language[str]):
         return self.constant(array.astype(np.int64))
 
     def number(self, value: float) -> str:
-        if value not in self.known:
-            self.known[value] = self.constant(np.float32(value))
-        return self.known[value]
+        if value not in self.scalars:
+            self.scalars[value] = self.constant(np.float32(value))
+        return self.scalars[value]
 
     def negative(self, x: str) -> str:
         return self.op("Neg", x)
@@ -84,103 +84,119 @@ class _Graph(Language[str]):
 
 
 def to_onnx(net: FourWard, path: str | Path) -> None:
-    """Write a network as ONNX, opset 18, in float32: `x` (batch, inputs) to `y` (batch, outputs), any batch."""
+    """Write a network as ONNX, opset 18, float32: `x` (batch, inputs) to `y` (batch, outputs), for any batch size."""
     require("onnx", "export")
     import onnx
 
     names = builtin_activation_names(net, "ONNX", "export to .pt2")
-    graph = _Graph()
-    _walk(graph, net, names)
+    graph = _GraphBuilder()
+    _add_forward(graph, net, names)
     x, y = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", width])
         for name, width in (("x", net.dag.num_inputs), ("y", net.dag.num_outputs))
     )
-    size = sum(len(one.raw_data) for one in graph.constants)
-    if size > MOST_BYTES:
+    size = sum(len(constant.raw_data) for constant in graph.constants)
+    if size > MAX_BYTES:
         raise OptionError(
-            f"an ONNX file holds at most 2 GiB, and this would take {size:,} bytes. Export to .safetensors."
+            f"expected a network of at most 2 GiB for ONNX, got {size:,} bytes of weights and indices. Export to "
+            ".safetensors."
         )
-    made = onnx.helper.make_graph(graph.nodes, "fourward", [x], [y], graph.constants)
+    model_graph = onnx.helper.make_graph(graph.nodes, "fourward", [x], [y], graph.constants)
     opset = onnx.helper.make_opsetid("", OPSET)
-    model = onnx.helper.make_model(made, opset_imports=[opset], producer_name="fourward", ir_version=9)
+    model = onnx.helper.make_model(model_graph, opset_imports=[opset], producer_name="fourward", ir_version=9)
     onnx.checker.check_model(model)
     with replacing(Path(path)) as temporary:
         onnx.save(model, temporary)
 
 
 def check_onnx(net: FourWard, path: str | Path, *, batch: int = 5, seed: int = 0) -> float:
-    """The largest difference between the network and the file in onnxruntime, over 1 or the largest output."""
+    """The largest difference between a network and its ONNX file in onnxruntime, relative to 1 or the largest output.
+
+    Args:
+        net: The network.
+        path: The file that `to_onnx` wrote.
+        batch: Number of random samples to compare on.
+        seed: Seed of these samples.
+    """
     runtime = require("onnxruntime", "export")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     x = torch.randn(batch, net.dag.num_inputs, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
-    (got,) = session.run(None, {"x": x.numpy()})
+    (outputs,) = session.run(None, {"x": x.numpy()})
     twin = copy.deepcopy(net).eval()
     twin = twin.float() if net.weight.dtype.itemsize < 4 else twin
     with torch.no_grad():
-        want = twin(x.to(twin.weight)).double().cpu()
-    alike = torch.isclose(torch.from_numpy(got).double(), want, rtol=1e-12, equal_nan=True)  # also where both overflow
-    gap = torch.where(alike, 0.0, (torch.from_numpy(got).double() - want).abs())
-    error: float = gap.max().item() / max(1.0, want[want.isfinite()].abs().max().item() if want.isfinite().any() else 1)
+        expected = twin(x.to(twin.weight)).double().cpu()
+    actual = torch.from_numpy(outputs).double()
+    equal = torch.isclose(actual, expected, rtol=1e-12, equal_nan=True)  # also where both overflow
+    difference = torch.where(equal, 0.0, (actual - expected).abs())
+    finite = expected[expected.isfinite()].abs()
+    error: float = difference.max().item() / max(1.0, finite.max().item() if len(finite) else 1.0)
     if not error < 1e-3:
         raise EngineError(
-            f"{path} gives other outputs in onnxruntime than the network does: they differ by {error:.3g}."
+            f"{path}: outputs of onnxruntime differ from the network's by {error:.3g}, more than 0.001. It may be the "
+            "file of another network."
         )
     return error
 
 
-def _walk(graph: _Graph, net: FourWard, names: list[str]) -> None:
-    """Each set of neurons of one level and one activation after another; `a` holds the values of all before it."""
-    plan, dag = net.plan, net.dag
-    inputs = dag.num_inputs
-    code = plan.code[inputs:]
+def _add_forward(graph: _GraphBuilder, net: FourWard, names: list[str]) -> None:
+    """Add the forward pass, a step for the neurons of each level and activation.
+
+    The tensor `a` holds the activations of all nodes so far, (nodes, batch); each step appends rows to it.
+    """
+    plan, num_inputs = net.plan, net.dag.num_inputs
+    code = plan.code[num_inputs:]
     level = np.repeat(np.arange(plan.num_levels), np.diff(plan.level_start))
-    order = np.lexsort((code, level))  # places among the plan's neurons, as they are computed here
-    position = np.empty(dag.num_nodes, np.int64)  # where `a` holds each position of the plan
-    position[:inputs] = np.arange(inputs)
-    position[inputs + order] = inputs + np.arange(len(order))
-    weight = net.weight.detach().float().cpu().numpy()
-    weight = weight if plan.edge is None else weight[plan.edge]
-    bias = (
-        np.zeros(len(order), np.float32) if net.bias is None else net.bias.detach().float().cpu().numpy()[plan.neuron]
-    )
-    name_of = [names[i] for i in plan.neuron.tolist()]
+    order = np.lexsort((code, level))  # (N-I,) the plan's neurons in the order of the rows of `a`
+    row = np.arange(net.dag.num_nodes)  # (N,) the row of `a` for each position of the plan
+    row[num_inputs + order] = num_inputs + np.arange(len(order))
+    weight, bias = _parameters(net)
     batch = graph.op("Slice", graph.op("Shape", "x"), *(graph.indices(np.array([k])) for k in (0, 1)))
     a = graph.op("Transpose", "x", perm=[1, 0])
-    change = np.flatnonzero(np.diff(code[order], prepend=-1) | np.diff(level[order], prepend=-1))
-    for start, stop in zip(change.tolist(), [*change[1:].tolist(), len(order)], strict=False):
-        own = order[start:stop]
-        edges, slot = _into(plan.edge_start, inputs + own)
-        source = position[plan.source[edges]]
-        z = _sums(graph, a, batch, source, slot, weight[edges], bias[own])
-        new = graph.spell(ACTIVATIONS[name_of[own[0]]].formula, z)
-        a = graph.op("Concat", a, new, axis=0)
-    taken = graph.op("Gather", a, graph.indices(position[plan.outputs]), axis=0)
-    graph.nodes.append(graph.helper.make_node("Transpose", [taken], ["y"], perm=[1, 0]))
+    first = np.flatnonzero(np.diff(code[order], prepend=-1) | np.diff(level[order], prepend=-1))
+    for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=False):
+        neurons = order[start:stop]
+        edges, slot = _incoming_edges(plan.edge_start, num_inputs + neurons)
+        z = _add_sums(graph, a, batch, row[plan.source[edges]], slot, weight[edges], bias[neurons])
+        formula = ACTIVATIONS[names[plan.neuron[neurons[0]]]].formula
+        a = graph.op("Concat", a, graph.translate(formula, z), axis=0)
+    outputs = graph.op("Gather", a, graph.indices(row[plan.outputs]), axis=0)
+    graph.nodes.append(graph.helper.make_node("Transpose", [outputs], ["y"], perm=[1, 0]))
 
 
-def _into(edge_start: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
-    """The plan's edges into these positions, and for each the place of its target among them."""
+def _parameters(net: FourWard) -> tuple[FloatArray, FloatArray]:
+    """Weights (E,) and biases (N-I,) in float32, in the order of the plan's edges and positions."""
+    plan = net.plan
+    weight = net.weight.detach().float().cpu().numpy()
+    bias = np.zeros(len(plan.neuron), np.float32)
+    if net.bias is not None:
+        bias = net.bias.detach().float().cpu().numpy()[plan.neuron]
+    return weight if plan.edge is None else weight[plan.edge], bias
+
+
+def _incoming_edges(edge_start: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
+    """The plan's edges into these positions, and for each the index of its target among them."""
     count = edge_start[positions + 1] - edge_start[positions]
     slot = np.repeat(np.arange(len(positions)), count)
     first = np.cumsum(count) - count
     return np.arange(count.sum()) - first[slot] + edge_start[positions][slot], slot
 
 
-def _sums(
-    graph: _Graph, a: str, batch: str, source: IntArray, slot: IntArray, weight: FloatArray, bias: FloatArray
+def _add_sums(
+    graph: _GraphBuilder, a: str, batch: str, source: IntArray, slot: IntArray, weight: FloatArray, bias: FloatArray
 ) -> str:
-    """(n, batch) biases and weighted sums."""
+    """Add biases and weighted sums, (neurons, batch): a dense product, or gather and scatter where that is smaller."""
     column = graph.constant(bias.reshape(-1, 1))
-    before, place = np.unique(source, return_inverse=True)
-    if len(source) and len(bias) * len(before) * 4 <= _SPARSE_BYTES * len(source):
-        block = np.zeros((len(bias), len(before)), np.float32)
-        block[slot, place] = weight
-        product = graph.op("MatMul", graph.constant(block), graph.op("Gather", a, graph.indices(before), axis=0))
+    sources, index = np.unique(source, return_inverse=True)
+    if len(source) and len(bias) * len(sources) * 4 <= _SPARSE_BYTES * len(source):
+        block = np.zeros((len(bias), len(sources)), np.float32)
+        block[slot, index] = weight
+        product = graph.op("MatMul", graph.constant(block), graph.op("Gather", a, graph.indices(sources), axis=0))
         return graph.op("Add", product, column)
-    spread = graph.op("Expand", column, graph.op("Concat", graph.indices(np.array([1])), batch, axis=0))
+    expanded = graph.op("Expand", column, graph.op("Concat", graph.indices(np.array([1])), batch, axis=0))
     if not len(source):
-        return spread
+        return expanded
     products = graph.op(
         "Mul", graph.op("Gather", a, graph.indices(source), axis=0), graph.constant(weight.reshape(-1, 1))
     )
-    return graph.op("ScatterND", spread, graph.indices(slot.reshape(-1, 1)), products, reduction="add")
+    return graph.op("ScatterND", expanded, graph.indices(slot.reshape(-1, 1)), products, reduction="add")

@@ -1,24 +1,24 @@
-"""A small network as Python source that imports nothing but math."""
+"""Export of small networks as Python source that imports nothing but math."""
 
 from __future__ import annotations
 
 from fourward.errors import OptionError, WeightError, pluralize
-from fourward.exchange._formulas import HELPERS, Python
+from fourward.exchange._formulas import HELPERS, PythonTranslator
 from fourward.nn._fourward import FourWard, builtin_activation_names
 from fourward.plan.activations import ACTIVATIONS
 
-MOST_EDGES = 20_000  #: with more Python takes long to compile the source
-_A_LINE = 4  # terms
+MAX_EDGES = 20_000  #: more take Python long to compile
+_TERMS_PER_LINE = 4
 
 
 def to_python(net: FourWard) -> str:
-    """Source of a function `network(x)`, from a list of numbers to a list of numbers."""
+    """Export a network as the source of a function `network(x)`, from a list of floats to a list of floats."""
     dag = net.dag
-    check_small(net, MOST_EDGES, "Python source")
+    check_printable(net, MAX_EDGES, "Python source")
     names = builtin_activation_names(net, "Python source", "export to .pt2")
-    language = Python()
-    formulas = {name: language.spell(ACTIVATIONS[name].formula, "z") for name in sorted({*names} - {"identity"})}
-    helpers = [line for name in sorted(language.used) for line in ("", "", HELPERS[name])]
+    translator = PythonTranslator()
+    formulas = {name: translator.translate(ACTIVATIONS[name].formula, "z") for name in sorted({*names} - {"identity"})}
+    helpers = [line for name in sorted(translator.used_helpers) for line in ("", "", HELPERS[name])]
     functions = [
         line for name, text in formulas.items() for line in ("", "", f"def f_{name}(z):", f"    return {text}")
     ]
@@ -38,15 +38,15 @@ def to_python(net: FourWard) -> str:
     )
 
 
-def check_small(net: FourWard, most: int, what: str) -> None:
-    """Refuse large networks, and weights that can't be written down."""
-    if net.dag.num_edges > most:
+def check_printable(net: FourWard, max_edges: int, format: str) -> None:
+    """Check that a network is small enough for a text format, and its parameters finite."""
+    if net.dag.num_edges > max_edges:
         raise OptionError(
-            f"{what} is for networks of up to {most:,} edges, and this one has {net.dag.num_edges:,}. Export to .onnx, "
-            ".pt2 or .safetensors."
+            f"expected a network of at most {max_edges:,} edges for {format}, got {net.dag.num_edges:,}. Export to "
+            ".onnx, .pt2 or .safetensors."
         )
     if not all(p.isfinite().all() for p in net.parameters()):
-        raise WeightError(f"some weights or biases are infinite or no numbers, and {what} keeps finite ones.")
+        raise WeightError(f"expected finite weights and biases for {format}, got inf or NaN.")
 
 
 def _network(net: FourWard, names: list[str]) -> list[str]:
@@ -56,15 +56,15 @@ def _network(net: FourWard, names: list[str]) -> list[str]:
     bias = [0.0] * len(neuron) if net.bias is None else net.bias.detach().double().tolist()
     source = dag.source.tolist()
     inputs = [f"a{v}" for v in dag.inputs.tolist()]
-    lines = ["def network(x):", f'    """{len(inputs)} numbers in, {dag.num_outputs} out."""']
+    lines = ["def network(x):", f'    """From {len(inputs)} inputs to {pluralize(dag.num_outputs, "output")}."""']
     lines.append(f"    {', '.join(inputs)}{',' if len(inputs) == 1 else ''} = x")
     for q, v in enumerate(dag.order.tolist()):
         if v not in neuron:
             continue
         i = neuron[v]
         terms = [f"{weight[k]!r} * a{source[k]}" for k in range(dag.in_start[q], dag.in_start[q + 1])]
-        sums = [" + ".join(terms[k : k + _A_LINE]) for k in range(0, len(terms), _A_LINE)]
+        sums = [" + ".join(terms[k : k + _TERMS_PER_LINE]) for k in range(0, len(terms), _TERMS_PER_LINE)]
         lines.append(f"    z = {bias[i]!r}{' + ' + sums[0] if sums else ''}  # {dag.labels[v]!r}")
-        lines += [f"    z += {more}" for more in sums[1:]]
+        lines += [f"    z += {part}" for part in sums[1:]]
         lines.append(f"    a{v} = z" if names[i] == "identity" else f"    a{v} = f_{names[i]}(z)")
     return [*lines, f"    return [{', '.join(f'a{v}' for v in dag.outputs.tolist())}]"]

@@ -1,4 +1,4 @@
-"""TensorNEAT: the dict that a genome's `network_dict(state, nodes, conns)` returns."""
+"""Import from TensorNEAT: the dict that a genome's `network_dict(state, nodes, conns)` returns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fourward.errors import FileError, FourwardError
-from fourward.exchange._builder import Neuron, Stages, build, stages_of
-from fourward.exchange._neat import Own, aggregation_factor
+from fourward.exchange._builder import CustomActivations, Neuron, Stages, build_network, lookup_stages
+from fourward.exchange._neat import aggregation_factor
 from fourward.graph import _io
 from fourward.nn._fourward import FourWard
 
@@ -52,31 +52,32 @@ def from_tensorneat(
     outputs: int | Sequence[int],
     *,
     output_transform: str = "identity",
-    activations: Own = None,
+    activations: CustomActivations = None,
     **options: Any,
 ) -> FourWard:
-    """A feed-forward network of TensorNEAT with the same outputs, which trains.
+    """Convert a feed-forward network of TensorNEAT to one with the same outputs.
 
     Args:
-        network: What the genome's `network_dict` returned.
-        inputs: How many inputs there are, or their indices.
-        outputs: How many outputs there are, which then follow the inputs; or their indices.
-        output_transform: The genome's own, by its TensorNEAT name: output neurons apply it in place of an activation.
-        activations: Torch functions for activations that were added to TensorNEAT, by name.
-        options: As in FourWard.
+        network: The dict that the genome's `network_dict` returned.
+        inputs: Number of inputs, which are the first nodes; or their indices.
+        outputs: Number of outputs, which follow the inputs; or their indices.
+        output_transform: TensorNEAT's name of the genome's output transform, which replaces the activation of outputs.
+        activations: Torch functions for activations that you added to TensorNEAT, by name.
+        options: Further keywords of FourWard.
     """
     first = _indices(inputs, 0)
     last = _indices(outputs, len(first))
     try:
         nodes = {int(node["idx"]): node for node in _values(network["nodes"])}
-        links: dict[int, list[tuple[int, float]]] = {}
-        for one in _values(network["conns"]):
-            links.setdefault(int(one["out"]), []).append((int(one["in"]), float(one["weight"])))
+        incoming: dict[int, list[tuple[int, float]]] = {}
+        for connection in _values(network["conns"]):
+            source, weight = int(connection["in"]), float(connection["weight"])
+            incoming.setdefault(int(connection["out"]), []).append((source, weight))
         missing = [key for key in (*first, *last) if key not in nodes]
         if missing:
-            raise FileError(f"input or output {missing[0]} is none of the {len(nodes)} nodes.")
-        found = [
-            _neuron(node, output_transform if key in last else node["act"], links.get(key, []), activations)
+            raise FileError(f"expected inputs and outputs among the {len(nodes)} nodes, got {missing[0]}.")
+        neurons = [
+            _neuron(node, output_transform if key in last else node["act"], incoming.get(key, []), activations)
             for key, node in nodes.items()
             if key not in first
         ]
@@ -84,39 +85,48 @@ def from_tensorneat(
         if isinstance(error, FourwardError):
             raise
         raise FileError(
-            "a TensorNEAT network has 'nodes' (each with idx, bias, agg, act and, maybe, res) and 'conns' (each with "
-            f"in, out and weight); this one lacks some of it ({type(error).__name__}: {error})."
+            "expected a TensorNEAT network with 'nodes' (each with idx, bias, agg, act and optionally res) and 'conns' "
+            f"(each with in, out and weight), got {type(error).__name__}: {error}."
         ) from None
-    return build(first, last, found, **options)
+    return build_network(first, last, neurons, **options)
 
 
 def read_tensorneat(
-    path: str | Path, inputs: int | Sequence[int], outputs: int | Sequence[int], **more: Any
+    path: str | Path, inputs: int | Sequence[int], outputs: int | Sequence[int], **options: Any
 ) -> FourWard:
-    """The same from a JSON file of that dict; its "nodes" and "conns" may be lists, or have any keys."""
+    """Read a network from a JSON file of that dict, whose "nodes" and "conns" are lists or objects with any keys.
+
+    Args:
+        path: The file.
+        inputs: As in `from_tensorneat`.
+        outputs: As in `from_tensorneat`.
+        options: Further keywords of `from_tensorneat`.
+    """
     path = Path(path)
-    words = _io.text(path, _io.load(path))
+    text = _io.text(path, _io.load(path))
     try:
-        network = json.loads(words)
-    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
-        raise FileError(f"{path}: this is no JSON: {error}.") from None
+        network = json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError also for an integer of thousands of digits
+        raise FileError(f"{path}: expected JSON, got {type(error).__name__}: {error}.") from None
     try:
-        return from_tensorneat(network, inputs, outputs, **more)
+        return from_tensorneat(network, inputs, outputs, **options)
     except FourwardError as error:
         error.prepend(str(path))
         raise
 
 
-def _neuron(node: Mapping[str, Any], activation: str, links: list[tuple[int, float]], own: Own) -> Neuron:
+def _neuron(
+    node: Mapping[str, Any], activation: str, incoming: list[tuple[int, float]], custom: CustomActivations
+) -> Neuron:
     key = int(node["idx"])
-    factor = float(node.get("res", 1.0)) * aggregation_factor(key, node["agg"].rstrip("_"), len(links))
-    fed = [(source, factor * weight) for source, weight in links]
-    return Neuron(key, stages_of(activation.rstrip("_"), key, ACTIVATIONS, own), float(node["bias"]), fed)
+    factor = float(node.get("res", 1.0)) * aggregation_factor(key, node["agg"].rstrip("_"), len(incoming))
+    scaled = [(source, factor * weight) for source, weight in incoming]
+    return Neuron(key, lookup_stages(activation.rstrip("_"), key, ACTIVATIONS, custom), float(node["bias"]), scaled)
 
 
-def _values(things: Any) -> Iterable[Any]:
-    return things.values() if isinstance(things, Mapping) else list(things)
+def _values(items: Any) -> Iterable[Any]:
+    return items.values() if isinstance(items, Mapping) else list(items)
 
 
-def _indices(wanted: int | Sequence[int], start: int) -> list[int]:
-    return list(range(start, start + wanted)) if isinstance(wanted, int) else list(wanted)
+def _indices(nodes: int | Sequence[int], start: int) -> list[int]:
+    return list(range(start, start + nodes)) if isinstance(nodes, int) else list(nodes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import networkx as nx
@@ -184,6 +185,29 @@ def check_network(net: FourWard) -> None:
                 f"torch.nn.utils.prune.remove(net, {name!r}) or "
                 f"torch.nn.utils.parametrize.remove_parametrizations(net, {name!r})."
             )
+
+
+def from_parameters(
+    dag: Dag, weight: Any, bias: Any, activations: Sequence[ActivationLike], **options: Any
+) -> FourWard:
+    """A FourWard with these parameters instead of initial ones.
+
+    Args:
+        dag: The graph.
+        weight: (E,) in the order of dag.edges.
+        bias: (N-I,) in the order of dag.neurons, or None.
+        activations: (N-I,) in the order of dag.neurons.
+        options: Further keywords of FourWard.
+    """
+    by_label = {dag.labels[v]: activation for v, activation in zip(dag.neurons.tolist(), activations, strict=True)}
+    # A neuron labelled "default" would shadow that key: then its activation is the default.
+    names = Counter(activation for activation in activations if isinstance(activation, str))
+    default = by_label.get("default", names.most_common(1)[0][0] if names else "identity")
+    others = {label: activation for label, activation in by_label.items() if activation != default}
+    defaults: dict[str, Any] = {"bias": bias is not None, "init": "zeros"}
+    net = FourWard(dag, others | {"default": default}, **defaults | options)
+    net.load_edge_weights(weight, bias)
+    return net
 
 
 def builtin_activation_names(net: FourWard, destination: str, alternative: str) -> list[str]:
