@@ -139,19 +139,19 @@ def network(path: Path) -> None:
 def _learned() -> tuple[Model, torch.Tensor, History]:
     """The worm after some epochs of digits, as in the demo; held-out digits as they come to its inputs; the history."""
     digits, ink = bundled("digits"), Scaling(np.full(64, 8.0), np.full(64, 8.0))
-    rows, held, _ = split(digits.y, 0.2, 0.0, seed=0)
+    train, validation, _ = split(digits.y, 0.2, 0.0, seed=0)
     net = fw.FourWard(fw.connectomes.load("c-elegans").dag, init="kaiming_normal", seed=0)
     model = Model(net, digits.features, digits.targets, digits.classes, ink, None, seed=0)
     x, y = ink.apply(digits.x), digits.y
-    options: dict[str, Any] = {"epochs": 30, "learning_rate": 9e-3, "smoothing": 0.05}
-    history = fit(model, x[rows], y[rows], held=(x[held], y[held]), **options)
+    options: dict[str, Any] = {"epochs": 30, "learning_rate": 9e-3, "label_smoothing": 0.05}
+    history = fit(model, x[train], y[train], validation=(x[validation], y[validation]), **options)
     with torch.no_grad():
-        return model, model.enter(torch.tensor(x[held], dtype=torch.float32)), history
+        return model, model.input_adapter(torch.tensor(x[validation], dtype=torch.float32)), history
 
 
 def training(path: Path) -> None:
     """Learning curves of the worm."""
-    wanted = ("epoch", "train_loss", "held_loss", "held_accuracy")
+    wanted = ("epoch", "train_loss", "val_loss", "val_accuracy")
     rows = _learned()[-1].rows()
     picture = learning_curves({name: [row[name] for row in rows] for name in wanted})
     picture.set_size_inches(10, 3.6)

@@ -69,24 +69,24 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
     )
     console.print(net.explain())
     digits = bundled("digits")
-    rows, held, _ = split(digits.y, 0.2, 0.0, seed)
+    train, validation, _ = split(digits.y, 0.2, 0.0, seed)
     ink = Scaling(np.full(64, 8.0), np.full(64, 8.0))  # 0 to 16, as -1 to 1
     model = Model(net, digits.features, digits.targets, digits.classes, ink, None, seed=seed)
     x, y = ink.apply(digits.x), digits.y
     with Progress(console) as progress:
         history = fit(
             model,
-            x[rows],
-            y[rows],
-            held=(x[held], y[held]),
+            x[train],
+            y[train],
+            validation=(x[validation], y[validation]),
             epochs=epochs,
             learning_rate=9e-3,
-            smoothing=0.05,
+            label_smoothing=0.05,
             seed=seed,
-            watchers=[progress],
+            callbacks=[progress],
         )
-    seconds, accuracy = sum(history.seconds), history.held_score[-1]
-    console.print(f"[bold]{accuracy:.1%}[/bold] of {len(held)} held-out digits right, after {seconds:.1f} s")
+    seconds, accuracy = sum(history.seconds), history.val_score[-1]
+    console.print(f"[bold]{accuracy:.1%}[/bold] of {len(validation)} held-out digits right, after {seconds:.1f} s")
     times = time_methods(net)
     for name, (forward, step) in times.items():
         console.print(f"{name:>20}: forward {1e3 * forward:6.2f} ms, forward and backward {1e3 * step:6.2f} ms")

@@ -91,9 +91,9 @@ def test_samples_of_a_network_are_columns_named_as_its_inputs(here, net):
 def test_samples_of_a_model_go_through_its_input_layer(here, net):
     scaling = Scaling(torch.tensor([1.0, 2.0, 3.0]).numpy(), torch.tensor([2.0, 2.0, 2.0]).numpy())
     model = Model(net, ["p", "q", "r"], ["y"], ["no", "yes"], scaling, None)
-    _checkpoint.save("model.safetensors", model)
+    _checkpoint.save_checkpoint("model.safetensors", model)
     (here[0] / "rows.csv").write_text("p,q,r\n1,2,3\n5,6,7\n")
-    expected = model.enter(torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
+    expected = model.input_adapter(torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
     torch.testing.assert_close(read_samples("model.safetensors", "rows.csv"), expected.detach())
 
 

@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's own checks, and what its users do."""
+"""The estimators: the checks of scikit-learn, and what its users do."""
 
 import pickle
 
@@ -17,7 +17,7 @@ from fourward.errors import DataError, OptionError
 
 @parametrize_with_checks([FourWardClassifier(epochs=30), FourWardRegressor(epochs=30)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learns_own_checks(estimator, check):
+def test_estimator_checks(estimator, check):
     check(estimator)
 
 
@@ -25,8 +25,8 @@ def test_pipeline_and_grid_search():
     x, y = load_iris(return_X_y=True, as_frame=True)
     names = load_iris().target_names[y]
     graphs = [generate.erdos_renyi(30, 0.2, seed=0), "mlp:4-8-3"]
-    line = make_pipeline(MinMaxScaler(), FourWardClassifier(epochs=40, batch_size=16, random_state=0))
-    search = GridSearchCV(line, {"fourwardclassifier__graph": graphs}, cv=2).fit(x, names)
+    pipeline = make_pipeline(MinMaxScaler(), FourWardClassifier(epochs=40, batch_size=16, random_state=0))
+    search = GridSearchCV(pipeline, {"fourwardclassifier__graph": graphs}, cv=2).fit(x, names)
     best = search.best_estimator_[-1]
     assert search.best_score_ > 0.8
     assert list(best.classes_) == ["setosa", "versicolor", "virginica"]
@@ -39,11 +39,11 @@ def test_pipeline_and_grid_search():
 
 def test_a_random_state_repeats_and_none_does_not():
     x, y = load_iris(return_X_y=True)
-    one = FourWardClassifier("er:30:0.2:0", epochs=3, dropout=0.2, random_state=1).fit(x, y)
-    same, other = clone(one).fit(x, y), clone(one).set_params(random_state=None).fit(x, y)
-    np.testing.assert_array_equal(one.predict_proba(x), same.predict_proba(x))
-    assert not np.array_equal(one.predict_proba(x), other.predict_proba(x))
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(one)).predict_proba(x), one.predict_proba(x))
+    first = FourWardClassifier("er:30:0.2:0", epochs=3, dropout=0.2, random_state=1).fit(x, y)
+    same, other = clone(first).fit(x, y), clone(first).set_params(random_state=None).fit(x, y)
+    np.testing.assert_array_equal(first.predict_proba(x), same.predict_proba(x))
+    assert not np.array_equal(first.predict_proba(x), other.predict_proba(x))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)).predict_proba(x), first.predict_proba(x))
     state = np.random.get_state()[1].tolist()
     other.fit(x, y)
     assert np.random.get_state()[1].tolist() == state
@@ -56,17 +56,17 @@ def test_patience_and_several_targets():
     assert model.n_iter_ < 200
     assert model.predict(x).shape == both.shape
     assert model.score(x, both) > 0.4
-    assert len(model.history_.held_loss) == model.n_iter_
+    assert len(model.history_.val_loss) == model.n_iter_
 
 
-def test_direct_networks_must_fit():
+def test_without_adapters_the_graph_must_fit():
     x, y = load_iris(return_X_y=True)
-    direct = FourWardClassifier("mlp:4-10-3", direct=True, epochs=60, random_state=0).fit(x, y)
-    assert direct.score(x, y) > 0.9
-    assert direct.model_.net.weight.numel() == sum(p.numel() for p in direct.model_.parameters()) - 13
-    with pytest.raises(DataError, match="3 classes, but the graph has 2 outputs"):
-        FourWardClassifier("mlp:4-10-2", direct=True).fit(x, y)
-    with pytest.raises(DataError, match="4 features, but the graph has 5 inputs"):
-        FourWardClassifier("mlp:5-3", direct=True).fit(x, y)
+    model = FourWardClassifier("mlp:4-10-3", adapters=False, epochs=60, random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.9
+    assert model.model_.net.weight.numel() == sum(p.numel() for p in model.model_.parameters()) - 13
+    with pytest.raises(DataError, match="got 3 classes, but the graph has 2 outputs"):
+        FourWardClassifier("mlp:4-10-2", adapters=False).fit(x, y)
+    with pytest.raises(DataError, match="got 4 features, but the graph has 5 inputs"):
+        FourWardClassifier("mlp:5-3", adapters=False).fit(x, y)
     with pytest.raises(OptionError, match="er:64"):
         FourWardClassifier("er:64").fit(x, y)

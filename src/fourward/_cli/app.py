@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -127,8 +128,8 @@ def _find_flag(command: Any, repair: Repair) -> str | None:
         flags = parameter.opts if repair.value else parameter.secondary_opts
         return max(flags, key=len, default=None)
     value = repair.value
-    text = "..." if value is ... else ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return f"{max(parameter.opts, key=len)} {text}"
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return f"{max(parameter.opts, key=len)} {'...' if value is ... else shlex.quote(text)}"
 
 
 def _print_version(requested: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import RunArgument
+from fourward._cli.options import JsonOption, RunArgument
 
 
 def register(app: typer.Typer) -> None:
@@ -18,24 +18,26 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     checkpoint: RunArgument,
     data: Annotated[
-        str | None, typer.Option(help="As in train, all of its rows; default: the rows that the run tested on.")
+        str | None, typer.Option(help="Data as in `fourward train`, all of its rows. Default: the run's test rows.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The column of a table; default: as in training.")] = None,
-    graph: Annotated[str | None, typer.Option(help="Check that it is a checkpoint of this graph.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or one card such as cuda:1.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    target: Annotated[str | None, typer.Option(help="Target column of a table. Default: as in training.")] = None,
+    graph: Annotated[str | None, typer.Option(help="Check that the checkpoint is one of this graph.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or a single GPU such as cuda:1.")] = "cpu",
+    as_json: JsonOption = False,
 ) -> None:
-    """Measure a trained model: accuracy, loss and each class, or R2 and errors in the target's own units.
+    """Evaluate a trained model: accuracy, loss and each class, or R2 and errors in the target's units.
 
     Example: `fourward evaluate worm --data digits`
     """
     from rich.console import Console
 
     from fourward._cli.output import print_metrics
-    from fourward.train._evaluate import judge
+    from fourward.graph._spec import find
+    from fourward.train import evaluate
 
-    measures = judge(checkpoint, data, target, graph=graph, device=device)
+    dag = None if graph is None else find(graph, bare=True).dag
+    metrics = evaluate(checkpoint, data, target, graph=dag, device=device)
     if as_json:
-        print(json.dumps(measures, allow_nan=False))
+        print(json.dumps(metrics, allow_nan=False))
     else:
-        print_metrics(Console(markup=False, highlight=False, soft_wrap=True), measures)
+        print_metrics(Console(markup=False, highlight=False, soft_wrap=True), metrics)

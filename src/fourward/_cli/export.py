@@ -95,6 +95,6 @@ def _load(path: Path, bare: bool, out: Path) -> tuple[FourWard, float | None]:
         )
     if bare or "model" not in _serialization.read_safetensors(path)[1]:
         return _serialization.load(path).eval(), None
-    model = _checkpoint.load(path)[0]
+    model = _checkpoint.load_checkpoint(path)[0]
     net = model.fold(None if out.suffix.lower() in _SINGLE_PRECISION else torch.float64).eval()
     return net, model.max_error(net)

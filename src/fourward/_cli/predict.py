@@ -19,21 +19,24 @@ def register(app: typer.Typer) -> None:
 def predict(
     checkpoint: RunArgument,
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A .csv or .tsv with the columns of training, or an .npz with x.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="A .csv or .tsv file with the feature columns of training, or an .npz file with x."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(help="The CSV file to write; default: to the terminal.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or one card such as cuda:1.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: standard output.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or a single GPU such as cuda:1.")] = "cpu",
 ) -> None:
     """Predict each row of a table: the class and the probability of every class, or the targets.
 
-    Columns are found by name, and others aren't looked at.
+    Columns are matched by name; others are ignored.
 
     Example: `fourward predict worm new.csv --out predictions.csv`
     """
     from fourward._files import replacing
-    from fourward.train._evaluate import predictions, write_rows
+    from fourward.train._evaluate import predict_rows, write_rows
 
-    names, rows = predictions(checkpoint, data, device=device)
+    names, rows = predict_rows(checkpoint, data, device=device)
     if out is None:
         write_rows(names, rows, sys.stdout)
         return

@@ -53,10 +53,10 @@ def read_samples(spec: str, table: str) -> Any:
     if path is None:
         raise InputError(f"--samples needs a network, but {spec} is a graph without weights. Pass a saved network.")
     if "model" in _serialization.read_safetensors(path)[1]:
-        model, _, _ = _checkpoint.load(path)
+        model, _, _ = _checkpoint.load_checkpoint(path)
         scaled = model.scale_x.apply(read_features(table, model.features))
         with torch.no_grad():
-            return model.enter(torch.as_tensor(scaled).to(model.net.weight))
+            return model.input_adapter(torch.as_tensor(scaled).to(model.net.weight))
     dag = _serialization.load(path).dag
     return read_features(table, [str(dag.labels[v]) for v in dag.inputs.tolist()])
 

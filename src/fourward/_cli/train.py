@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fourward._cli.options import GraphOptions, network_path, takes_graph_options
-from fourward._cli.output import report_changes
-from fourward.errors import MissingExtraError, OptionError, pluralize, summarize
+from fourward._cli.options import GraphOptions, JsonOption, network_path, takes_graph_options
+from fourward._cli.output import print_metrics, report_changes
+from fourward._files import BEST, LAST
+from fourward.errors import FourwardError, MissingExtraError, OptionError, pluralize, summarize
 
 if TYPE_CHECKING:
     from fourward.graph._dag import Dag
     from fourward.nn._fourward import FourWard
-    from fourward.train._run import Result
+    from fourward.train import RunResult
 
 
-#: What may be said again of a run that is resumed: which graph and data it has, and where it is to run.
-FREE = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
-FREE |= {field.name for field in fields(GraphOptions)} - {"seed"}
+#: Options that --resume accepts: those that check the graph, find the data, or say where to run.
+RESUME_OPTIONS = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
+RESUME_OPTIONS |= {field.name for field in fields(GraphOptions)} - {"seed"}
 
 
 class Task(StrEnum):
-    """What is to be learned."""
+    """What to train for."""
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
 
 
 class Schedule(StrEnum):
-    """How the learning rate goes."""
+    """Schedule of the learning rate."""
 
     ONE_CYCLE = "one-cycle"
     COSINE = "cosine"
@@ -42,7 +46,7 @@ class Schedule(StrEnum):
 
 
 class Precision(StrEnum):
-    """Of the activations; weights are always kept in 32 bits."""
+    """Precision of the activations; weights are always float32."""
 
     FULL = "32"
     BF16 = "bf16"
@@ -60,143 +64,195 @@ def train(
         str | None,
         typer.Argument(
             metavar="GRAPH|NETWORK",
-            help="A graph as in `fourward graph`, whose weights aren't looked at; or a .safetensors file or the folder "
-            "of a run, to train on from its weights.",
+            help="A graph as in `fourward graph`, whose weights are ignored; or a network, a .safetensors file or the "
+            "folder of a run, to train further from its weights.",
         ),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="digits, breast-cancer, wine, diabetes, or a .csv, .tsv or .npz file.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for checkpoints, logs and the result.")] = Path("run"),
-    target: Annotated[str | None, typer.Option(help="The column of a table that is to be learned.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of a table.")] = None,
     task: Annotated[
         Task | None,
         typer.Option(
             metavar="TASK",
-            help="classification or regression; default: classes if the target is text or at most 20 different whole "
-            "numbers.",
+            help="classification or regression. Default: classification if the target is text, boolean, or integer "
+            "with at most 20 distinct values.",
         ),
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may come more than once.")] = None,
-    held: Annotated[float, typer.Option(help="Share of the rows that early stopping looks at.")] = 0.15,
-    test: Annotated[float, typer.Option(help="Share of the rows that the result is measured on.")] = 0.15,
-    direct: Annotated[bool, typer.Option("--direct", help="No linear layers around the network.")] = False,
-    activation: Annotated[str, typer.Option(help="Of the neurons: relu, tanh, gelu, ...")] = "relu",
-    dropout: Annotated[float, typer.Option(help="Share of hidden neurons to drop in a step.")] = 0.0,
-    epochs: Annotated[int, typer.Option(help="Most times that all rows are seen.")] = 100,
-    batch_size: Annotated[int, typer.Option(help="Rows of a step, over all devices.")] = 64,
-    learning_rate: Annotated[float, typer.Option(help="The highest that the schedule reaches.")] = 1e-2,
-    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 1e-2,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
+    validation: Annotated[
+        float, typer.Option(help="Fraction of the rows for early stopping and the choice of the best model.")
+    ] = 0.15,
+    test: Annotated[float, typer.Option(help="Fraction of the rows for the final metrics.")] = 0.15,
+    adapters: Annotated[
+        bool,
+        typer.Option(
+            "--adapters/--no-adapters",
+            help="Whether linear layers join features to inputs, and outputs to classes or targets.",
+        ),
+    ] = True,
+    activation: Annotated[str, typer.Option(help="Activation of the neurons: relu, tanh, gelu, ...")] = "relu",
+    dropout: Annotated[float, typer.Option(help="Probability of dropping a hidden neuron in a step.")] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Maximum number of passes over the rows.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Rows per step, over all devices.")] = 64,
+    learning_rate: Annotated[float, typer.Option(help="Maximum of the learning rate schedule.")] = 1e-2,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of AdamW.")] = 1e-2,
     schedule: Annotated[
-        Schedule, typer.Option(metavar="NAME", help="Of the learning rate: one-cycle, cosine or constant.")
+        Schedule, typer.Option(metavar="NAME", help="Learning rate schedule: one-cycle, cosine or constant.")
     ] = Schedule.ONE_CYCLE,
-    smoothing: Annotated[float, typer.Option(help="Of the labels, in classification.")] = 0.0,
+    label_smoothing: Annotated[float, typer.Option(help="Label smoothing, in classification.")] = 0.0,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after so many epochs without a lower held-out loss.")
+        int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the split, the weights and the order of the rows.")] = 0,
-    precision: Annotated[Precision, typer.Option(help="32, or bf16 for activations in 16 bits.")] = Precision.FULL,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one card such as cuda:1.")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="Devices of this machine; torchrun knows better.")] = 1,
-    num_nodes: Annotated[int, typer.Option(min=1, help="Machines; torchrun knows better.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the split, the weights and the order of the rows.")] = 0,
+    precision: Annotated[Precision, typer.Option(help="32, or bf16 for activations in bfloat16.")] = Precision.FULL,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a single GPU such as cuda:1.")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="Number of devices of this machine; ignored under torchrun.")] = 1,
+    num_nodes: Annotated[int, typer.Option(min=1, help="Number of machines; ignored under torchrun.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    as_json: JsonOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
-    """Train a graph or a network on a table; keeps the best and the last model, the curves and the result in a folder.
+    """Train a graph or a network on a table; writes the best and the last model, curves and metrics to a folder.
 
-    Features are standardised. Several devices or machines share each batch, so that what is learned doesn't depend on
-    their number; start them with --devices and --num-nodes, or with torchrun. After Ctrl-C or a crash, --resume goes
-    on from where it was saved.
+    Features are standardised. Several devices or machines share each batch, so the result doesn't depend on their
+    number; start them with --devices and --num-nodes, or with torchrun. After Ctrl-C or a crash, --resume continues
+    from the last checkpoint.
 
     Example: `fourward train c-elegans --data digits --epochs 40 --out worm`
     """
     from rich.console import Console
 
-    from fourward.train import _run
+    from fourward.train import RunConfig, TrainConfig, resume_run, start_run
     from fourward.train._callbacks import Progress
-    from fourward.train._devices import launched, leave, places
-    from fourward.train._options import Options, Setup
+    from fourward.train._devices import exit_if_distributed
 
-    where = places(device, *launched(devices, num_nodes))
-    found = _graph(graph, graph_options)
-    if resume:
-        _check_default(
-            context, [name for name in context.params if name not in FREE], "a resumed run keeps its options"
-        )
-        with Progress(Console(stderr=True)) as progress:
-            result = _run.resume(out, graph=found, data=data, watchers=[progress], **where)
-    else:
-        if found is None or data is None:
-            raise OptionError("a run needs a graph and --data; or --resume, to go on with the run in --out.")
-        network = {"activation": activation, "dropout": dropout}
-        if network_path(str(graph)) is not None:
-            _check_default(context, list(network), f"{graph} is a network and has its own")
-        options = Options(epochs, batch_size, learning_rate, weight_decay, schedule.value, smoothing, patience, seed)
-        setup = Setup(
-            data, target, None if task is None else task.value, tuple(drop or ()), held, test, precision.value, options
-        )
-        with Progress(Console(stderr=True)) as progress:
-            watchers = [progress]
-            result = _run.start(found, setup, out, direct=direct, network=network, watchers=watchers, **where)
+    where: dict[str, Any] = {"device": device, "devices": devices, "num_nodes": num_nodes}
+    loaded = _load(graph, graph_options)
+    network = {"activation": activation, "dropout": dropout}
+    with Progress(Console(stderr=True)) as progress, _resume_hint():
+        if resume:
+            fixed = [name for name in context.params if name not in RESUME_OPTIONS]
+            _check_default(context, fixed, "a resumed run keeps its options")
+            result = resume_run(out, graph=loaded, data=data, callbacks=[progress], **where)
+        else:
+            if loaded is None or data is None:
+                raise OptionError("pass a graph and --data to start a run, or --resume to continue the run in --out.")
+            if (out / LAST).exists():
+                raise OptionError(f"{out} already contains a run. Pass --resume to continue it, or another --out.")
+            if network_path(str(graph)) is not None:
+                _check_default(context, list(network), f"{graph} is a network and has its own")
+            train_config = TrainConfig(
+                epochs, batch_size, learning_rate, weight_decay, schedule.value, label_smoothing, patience, seed
+            )
+            config = RunConfig(
+                data,
+                target,
+                None if task is None else task.value,
+                tuple(drop or ()),
+                validation,
+                test,
+                precision.value,
+                train_config,
+            )
+            result = start_run(loaded, config, out, adapters=adapters, network=network, callbacks=[progress], **where)
     if result is not None:
-        _tell(result, as_json)
-    leave()
+        _report(result, as_json)
+    exit_if_distributed()
 
 
-def _graph(word: str | None, graph_options: GraphOptions) -> Dag | FourWard | None:
-    if word is None:
+def _load(spec: str | None, graph_options: GraphOptions) -> Dag | FourWard | None:
+    if spec is None:
         graph_options.check_unset("there is no graph to read")
         return None
-    path = network_path(word)
+    path = network_path(spec)
     if path is not None:
         from fourward._serialization import load
 
-        graph_options.check_unset(f"{word} is a network and has a graph")
+        graph_options.check_unset(f"{spec} is a network and has a graph")
         return load(path)
-    from lightning.pytorch.utilities import rank_zero_only
+    from fourward.train._devices import is_first_process
 
-    loaded = graph_options.load(word, bare=True)
-    rank_zero_only(report_changes)(loaded)
+    loaded = graph_options.load(spec, bare=True)
+    if is_first_process():
+        report_changes(loaded)
     return loaded.dag
 
 
 def _check_default(context: typer.Context, names: list[str], why: str) -> None:
-    """Refuse options that would have no effect."""
+    """Raise OptionError for options that would have no effect."""
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             raise OptionError(f"--{name.replace('_', '-')} has no effect here: {why}. Omit it.")
 
 
-def _tell(result: Result, as_json: bool) -> None:
-    from rich.console import Console
-
-    from fourward._cli.output import print_metrics
-    from fourward.train._run import draw
+@contextmanager
+def _resume_hint() -> Iterator[None]:
+    """Word the errors after which a run can be resumed with the command that does so."""
+    from fourward.train._run import ResumableError
 
     try:
-        pictures = f"pictures: {', '.join(map(str, draw(result)))}"
-    except MissingExtraError as error:
-        pictures = f"no pictures: {error}"
-    history, model, rows = result.history, result.model, result.rows
-    if result.blind:
-        why = "neurons whose sums are negative for all rows give 0 with relu, and learn no more"
-        print(f"The network says the same of every row: {why}. Try tanh, or another seed.", file=sys.stderr)
-    epochs = len(history.train_loss)
+        yield
+    except ResumableError as error:
+        command = f"fourward train --out {shlex.quote(str(error.out))} --resume"
+        failure = FourwardError(f"{error.args[0]} Continue with: {command}")
+        failure.exit_code = error.exit_code
+        raise failure from error
+
+
+def _report(result: RunResult, as_json: bool) -> None:
+    pictures = _draw(result)
+    if result.constant_output:
+        print(
+            "warning: the network's output is the same for every row. With relu, neurons whose sums are negative for "
+            "all rows return 0 and no longer train: try --activation tanh, or another --seed.",
+            file=sys.stderr,
+        )
     if as_json:
-        best = history.best_epoch + 1
-        said = {"out": str(result.out), "epochs": epochs, "best": best, "rows": rows, "test": result.measures}
-        print(json.dumps(said, allow_nan=False))
-        return
+        print(json.dumps(_as_dict(result), allow_nan=False))
+    else:
+        _print(result, pictures)
+
+
+def _draw(result: RunResult) -> str:
+    """Draw the learning curves, and the activity of each layer of the best model; the line to print about them."""
+    from fourward.view import _curves
+
+    curves, activations = result.out / "curves.png", result.out / "activations.png"
+    try:
+        _curves.learning_curves(result.out / "history.csv", curves)
+        _curves.activation_map(result.model.net, result.sample_inputs, activations)
+    except MissingExtraError as error:
+        return f"no pictures: {error}"
+    return f"pictures: {curves}, {activations}"
+
+
+def _as_dict(result: RunResult) -> dict[str, object]:
+    history = result.history
+    return {
+        "out": str(result.out),
+        "epochs": len(history.train_loss),
+        "best_epoch": history.best_epoch + 1,
+        "rows": result.rows,
+        "test": result.metrics,
+    }
+
+
+def _print(result: RunResult, pictures: str) -> None:
+    from rich.console import Console
+
+    history, model, rows = result.history, result.model, result.rows
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    features, seen = pluralize(len(model.features), "feature"), pluralize(epochs, "epoch")
-    console.print(f"{model.task} of {summarize(model.targets)} by {features}; {model.net.dag!r}")
-    console.print(f"rows: {rows['learn']:,} to learn from, {rows['held']:,} held out, {rows['test']:,} to test on")
-    console.print(f"{seen} in {sum(history.seconds):.1f} s; the best was number {history.best_epoch + 1}")
-    if result.measures is not None:
-        console.print("on rows it never saw:")
-        print_metrics(console, result.measures)
-    console.print(f"model: {result.out / 'best.safetensors'}")
+    features, epochs = pluralize(len(model.features), "feature"), pluralize(len(history.train_loss), "epoch")
+    console.print(f"{model.task} of {summarize(model.targets)} from {features}; {model.net.dag!r}")
+    console.print(f"rows: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test")
+    console.print(f"{epochs} in {sum(history.seconds):.1f} s; best epoch: {history.best_epoch + 1}")
+    if result.metrics is not None:
+        console.print("metrics on the test rows:")
+        print_metrics(console, result.metrics)
+    console.print(f"model: {result.out / BEST}")
     console.print(pictures)

@@ -37,7 +37,7 @@ def split(task: str, seed: int) -> Split:
     parting = require("sklearn.model_selection", "train").train_test_split
     x, y = PROBLEMS[task](seed)
     x, held_x, y, held_y = parting(x, y, test_size=HELD, stratify=y, random_state=seed)
-    scaling = Scaling.of(x)
+    scaling = Scaling.fit(x)
     new, held = (torch.tensor(scaling.apply(part), dtype=torch.float32) for part in (x, held_x))
     return Split(new, torch.tensor(y), held, torch.tensor(held_y), int(y.max()) + 1)
 

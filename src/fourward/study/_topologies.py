@@ -81,8 +81,8 @@ def run(key: Mapping[str, Any]) -> dict[str, Any]:
     dag, samples = matched(key["topology"], seed), split(key["data"], seed)
     model, net = build(dag, samples, seed)
     history = fit(
-        model, samples.x, samples.y, held=(samples.held_x, samples.held_y), epochs=key["epochs"], batch_size=BATCH,
-        learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, seed=seed,
+        model, samples.x, samples.y, validation=(samples.held_x, samples.held_y), epochs=key["epochs"],
+        batch_size=BATCH, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, seed=seed,
     )  # fmt: skip
     rng = np.random.default_rng([seed, len(SHARES)])
     like = matched("connectome", seed)
@@ -90,7 +90,7 @@ def run(key: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": accuracy(model, samples.held_x, samples.held_y),
         "chance": float(torch.bincount(samples.held_y).max()) / len(samples.held_y),
         "train_loss": _thinned(history.train_loss),
-        "held_loss": _thinned(history.held_loss),
+        "held_loss": _thinned(history.val_loss),
         "damage": {"shares": SHARES} | {kind: damage(model, net, samples, kind, key["draws"], rng) for kind in KINDS},
         "neurons": dag.num_nodes,
         "edges": dag.num_edges,

@@ -1,21 +1,112 @@
-"""Watchers of a run: a bar with the time left, and logs for TensorBoard."""
+"""Callbacks of a training run: the best weights, checkpoints, a progress bar, logs for TensorBoard."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
+from fourward._files import BEST, LAST
 from fourward.errors import require
-from fourward.train._loop import Loop
+from fourward.train import _checkpoint
+from fourward.train._model import Model
+
+if TYPE_CHECKING:
+    from fourward.train._trainer import Trainer
+
+#: Seconds within an epoch after which a checkpoint is written before the epoch ends.
+_LONG_EPOCH = 60.0
 
 
-class Progress:
-    """A bar on the terminal, with the time left and how it stands; use it in a `with` block."""
+class Callback:
+    """Base class of what is called during training, in the process of rank 0; each method may be overridden.
+
+    >>> class PrintLoss(Callback):
+    ...     def on_epoch_end(self, trainer):
+    ...         print(trainer.epoch, trainer.history.train_loss[-1])
+    """
+
+    def on_steps_end(self, trainer: Trainer) -> None:
+        """Called every 32 steps within an epoch."""
+
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        """Called after each epoch, once it is in `trainer.history`."""
+
+    def on_stop(self, trainer: Trainer) -> None:
+        """Called after a stop was requested, last of all."""
+
+
+class BestWeights(Callback):
+    """Keeps a copy of the weights of the best epoch so far."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] | None = None
+
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        """Copy the weights if this epoch is the best."""
+        if trainer.history.epochs_since_best == 0:
+            self.weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+class CheckpointCallback(BestWeights):
+    """Writes checkpoints of the best and the last model, and the history; takes at most about a tenth of the time.
+
+    Args:
+        out: The folder of the run.
+        model: The model that is trained.
+        run: How the run was started, kept in each checkpoint.
+    """
+
+    def __init__(self, out: Path, model: Model, run: dict[str, Any]) -> None:
+        super().__init__()
+        self.out, self.model, self.run = out, model, run
+        self.seconds = 0.0  #: that the last save took
+        self._saved_at = 0.0
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is a checkpoint to resume from."""
+        return (self.out / LAST).exists()
+
+    def on_steps_end(self, trainer: Trainer) -> None:
+        """Save if the epoch is long."""
+        if time.perf_counter() - self._saved_at > max(_LONG_EPOCH, 10 * self.seconds):
+            self.save(trainer)
+
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        """Save unless that was done just before."""
+        super().on_epoch_end(trainer)
+        if time.perf_counter() - self._saved_at > 10 * self.seconds:
+            self.save(trainer)
+
+    def on_stop(self, trainer: Trainer) -> None:
+        """Save."""
+        self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Write both checkpoints and the history, each atomically."""
+        start = time.perf_counter()
+        trainer.check_finite()
+        if self.weights is not None:
+            current = {name: value.clone() for name, value in self.model.state_dict().items()}
+            self.model.load_state_dict(self.weights)
+            _checkpoint.save_checkpoint(self.out / BEST, self.model, self.run)
+            self.model.load_state_dict(current)
+        _checkpoint.save_checkpoint(self.out / LAST, self.model, self.run, trainer.state())
+        trainer.history.to_csv(self.out / "history.csv")
+        self._saved_at = time.perf_counter()
+        self.seconds = self._saved_at - start
+
+
+class Progress(Callback):
+    """A progress bar on the terminal, with the time left and the latest losses; use it in a `with` block."""
 
     def __init__(self, console: Any) -> None:
         rich = require("rich.progress", "cli")
-        columns = (rich.BarColumn(20), rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[stand]}"))
+        columns = (rich.BarColumn(20), rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[status]}"))
         self.bar = rich.Progress(*columns, console=console)
         self.task: Any = None
 
@@ -26,41 +117,37 @@ class Progress:
         if self.task is not None:
             self.bar.stop()
 
-    def after_steps(self, loop: Loop) -> None:
-        """Move the bar, and say how it stands."""
+    def on_steps_end(self, trainer: Trainer) -> None:
+        """Move the bar."""
         if self.task is None:
-            self.task = self.bar.add_task("", total=loop.options.epochs * loop.steps, stand="")
+            total = trainer.config.epochs * trainer.steps_per_epoch
+            self.task = self.bar.add_task("", total=total, status="")
             self.bar.start()
-        self.bar.update(self.task, completed=loop.epoch * loop.steps + loop.step, stand=_stand(loop))
+        completed = trainer.epoch * trainer.steps_per_epoch + trainer.step
+        self.bar.update(self.task, completed=completed, status=_status(trainer))
 
-    def after_epoch(self, loop: Loop) -> None:
-        """The same."""
-        self.after_steps(loop)
-
-    def paused(self, loop: Loop) -> None:
-        """Nothing to do."""
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        """Move the bar."""
+        self.on_steps_end(trainer)
 
 
-def _stand(loop: Loop) -> str:
-    history = loop.history
-    curves = {"loss": history.train_loss, "held out": history.held_loss, history.score: history.held_score}
-    words = [f"{name} {curve[-1]:.4f}" for name, curve in curves.items() if curve]
-    return ", ".join([f"epoch {loop.epoch}/{loop.options.epochs}", *words])
+def _status(trainer: Trainer) -> str:
+    history = trainer.history
+    curves = {"loss": history.train_loss, "val loss": history.val_loss, f"val {history.score}": history.val_score}
+    values = [f"{name} {curve[-1]:.4f}" for name, curve in curves.items() if curve]
+    return ", ".join([f"epoch {trainer.epoch}/{trainer.config.epochs}", *values])
 
 
-class TensorBoard:
-    """Writes each epoch for TensorBoard; a run that goes on replaces what was written after it was saved."""
+class TensorBoard(Callback):
+    """Logs each epoch for TensorBoard; a resumed run replaces what was logged after its checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.writer: Any = None
 
-    def after_steps(self, loop: Loop) -> None:
-        """Nothing to do."""
-
-    def after_epoch(self, loop: Loop) -> None:
-        """Write the epoch."""
-        row = loop.history.rows()[-1]
+    def on_epoch_end(self, trainer: Trainer) -> None:
+        """Log the epoch."""
+        row = trainer.history.rows()[-1]
         epoch = int(row.pop("epoch"))
         if self.writer is None:
             require("tensorboard", "train")
@@ -70,6 +157,3 @@ class TensorBoard:
         for name, value in row.items():
             self.writer.add_scalar(name, value, epoch)
         self.writer.flush()
-
-    def paused(self, loop: Loop) -> None:
-        """Nothing to do."""

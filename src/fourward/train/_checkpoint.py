@@ -1,20 +1,19 @@
-"""Checkpoints: a model and, if it is to be trained on, the state of its training, as one safetensors file.
+"""Checkpoints: a model, how it was trained and, to resume it, the state of its training, as one safetensors file.
 
-The file is that of `fourward._serialization`, so that `fourward.load` finds the network in it. Beside the network it
-holds
+The file is that of `fourward._serialization`, so `fourward.load` reads the network in it. Beside the network it holds
 
-    enter.*, leave.*        the adaptors, absent in direct models
-    scale.x, scale.y        (2, columns) float64: mean and deviation
-    optimiser.<p>.<name>    AdamW's tensors of parameter p
+    input_adapter.*, output_adapter.*   absent in models without adapters
+    scale.x, scale.y                    (2, columns) float64: mean and standard deviation
+    optimiser.<p>.<name>                AdamW's tensors of parameter p
 
-and in its JSON "model" (features, targets, classes, direct), "setup" (how the run was started) and "state" (history,
-step, schedule and the like).
+and in its JSON "model" (features, targets, classes, adapters), "run" (the RunConfig and a digest of the data) and
+"state" (history, step, schedule and so on).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,73 +25,96 @@ from fourward.errors import FileError
 from fourward.graph._dag import Dag
 from fourward.train._model import Model, Scaling
 
+_ADAPTERS = ("input_adapter", "output_adapter")
 
-def save(path: str | Path, model: Model, setup: Metadata | None = None, state: Metadata | None = None) -> None:
-    """Write a checkpoint; whole, or the old one stays."""
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds."""
+
+    model: Model  #: in eval mode
+    run: Metadata | None  #: how its run was started; None if it has none
+    state: Metadata | None  #: of the trainer; None if it can't be resumed
+
+
+def save_checkpoint(path: str | Path, model: Model, run: Metadata | None = None, state: Metadata | None = None) -> None:
+    """Write a checkpoint atomically: after a failure the old file is still there.
+
+    Args:
+        path: The file, which should end in .safetensors.
+        model: The model.
+        run: How its run was started.
+        state: The state of its trainer, to resume from.
+    """
     tensors, network = _serialization.serialize_network(model.net)
-    for name in ("enter", "leave"):
+    for name in _ADAPTERS:
         weights = getattr(model, name).state_dict()
         tensors |= {f"{name}.{key}": value.cpu() for key, value in weights.items()}
     for name, scaling in (("scale.x", model.scale_x), ("scale.y", model.scale_y)):
         if scaling is not None:
-            tensors[name] = torch.tensor(np.stack((scaling.mean, scaling.deviation)), dtype=torch.float64)
+            tensors[name] = torch.tensor(np.stack((scaling.mean, scaling.std)), dtype=torch.float64)
     about = {
         "features": model.features,
         "targets": model.targets,
         "classes": None if model.classes is None else list(model.classes),
-        "direct": model.direct,
+        "adapters": model.adapters,
     }
-    said = {"network": network, "model": about, "setup": setup}
+    metadata: Metadata = {"network": network, "model": about, "run": run}
     if state is not None:
-        said["state"], more = _apart(state)
-        tensors |= more
-    _serialization.write_safetensors(path, tensors, said)
+        metadata["state"], state_tensors = _split_state(state)
+        tensors |= state_tensors
+    _serialization.write_safetensors(path, tensors, metadata)
 
 
-def load(path: str | Path, *, device: str | None = None) -> tuple[Model, Metadata | None, Metadata | None]:
-    """The model of a checkpoint in eval mode, how its run was started, and its state, if there is one."""
-    tensors, said = _serialization.read_safetensors(path)
-    if "model" not in said:
+def load_checkpoint(path: str | Path, *, device: str | None = None) -> Checkpoint:
+    """Read a checkpoint, or the best one of a run's folder. Nothing in a file can run code.
+
+    Args:
+        path: A .safetensors file, or the folder of a run.
+        device: Where to put the model; default: the CPU.
+    """
+    tensors, metadata = _serialization.read_safetensors(path)
+    if "model" not in metadata:
         raise FileError(
-            f"{path} holds a network alone, without what it was trained on. `fourward train` writes checkpoints."
+            f"{path} holds a network without the model around it (adapters, scaling, classes). "
+            "Read it with fourward.load, or train it to get a checkpoint."
         )
-    net = _serialization.deserialize_network(path, tensors, said, device=device)
+    net = _serialization.deserialize_network(path, tensors, metadata, device=device)
     with _serialization.corrupt_file_errors(path):
-        about = said["model"]
+        about = metadata["model"]
         _check_names(about)
         model = Model(
             net,
             about["features"],
             about["targets"],
             about["classes"],
-            _scaling(tensors["scale.x"], len(about["features"])),
-            _scaling(tensors["scale.y"], len(about["targets"])) if about["classes"] is None else None,
-            direct=about["direct"],
+            _read_scaling(tensors["scale.x"], len(about["features"])),
+            _read_scaling(tensors["scale.y"], len(about["targets"])) if about["classes"] is None else None,
+            adapters=about["adapters"],
         )
-        for name in ("enter", "leave"):
+        for name in _ADAPTERS:
             weights = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}
-            _fill(getattr(model, name), weights)
-        state = said.get("state")
+            _load_adapter(getattr(model, name), weights)
+        state = metadata.get("state")
         if state is not None:
-            state = _together(state, tensors, model)
-        return model.to(net.weight.device).eval(), said.get("setup"), state
+            state = _join_state(state, tensors, model)
+        return Checkpoint(model.to(net.weight.device).eval(), metadata.get("run"), state)
 
 
 def check_graph(path: str | Path, model: Model, dag: Dag) -> None:
-    """Refuse a checkpoint of another graph."""
+    """Raise FileError if the model of a checkpoint has another graph."""
     if dag != model.net.dag:
-        raise FileError(f"{path} is a checkpoint of another graph: {model.net.dag!r}, but {dag!r} came.")
+        raise FileError(f"{path} is a checkpoint of another graph: expected {dag!r}, got {model.net.dag!r}.")
 
 
-def _fill(module: nn.Module, weights: Tensors) -> None:
+def _load_adapter(module: nn.Module, weights: Tensors) -> None:
     try:
         module.load_state_dict(weights)
-    except RuntimeError as error:  # torch's word for weights that don't fit
-        raise FileError(f"the adaptors don't fit: {error}") from None
+    except RuntimeError as error:  # what torch raises for wrong names or shapes
+        raise FileError(f"the adapters don't fit the network: {error}") from None
 
 
-def _apart(state: Metadata) -> tuple[Metadata, Tensors]:
-    """A training state as JSON, and its tensors by name."""
+def _split_state(state: Metadata) -> tuple[Metadata, Tensors]:
+    """A trainer's state as JSON, and its tensors by name."""
     optimiser = state["optimiser"]
     tensors = {
         f"optimiser.{p}.{name}": value.detach().cpu()
@@ -102,20 +124,20 @@ def _apart(state: Metadata) -> tuple[Metadata, Tensors]:
     return state | {"optimiser": optimiser["param_groups"]}, tensors
 
 
-def _together(state: Metadata, tensors: Tensors, model: Model) -> Metadata:
-    """A training state whose tensors fit the parameters: the optimiser trusts their shapes."""
-    found: dict[int, dict[str, Any]] = {}
+def _join_state(state: Metadata, tensors: Tensors, model: Model) -> Metadata:
+    """The inverse of `_split_state`; shapes and dtypes are checked here since the optimiser trusts them."""
+    moments: dict[int, dict[str, Any]] = {}
     for p, parameter in enumerate(model.parameters()):
-        wanted = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-        found[p] = {name: _like(tensors, f"optimiser.{p}.{name}", like) for name, like in wanted.items()}
-    return state | {"optimiser": {"state": found, "param_groups": state["optimiser"]}}
+        like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+        moments[p] = {name: _get_like(tensors, f"optimiser.{p}.{name}", tensor) for name, tensor in like.items()}
+    return state | {"optimiser": {"state": moments, "param_groups": state["optimiser"]}}
 
 
-def _like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:
+def _get_like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:
     value = tensors[key]
     if value.shape != like.shape or value.dtype != like.dtype:
         raise FileError(
-            f"{key} has shape {tuple(value.shape)} of {value.dtype}, but {tuple(like.shape)} of {like.dtype} fits."
+            f"expected {key} of shape {tuple(like.shape)} and {like.dtype}, got {tuple(value.shape)} and {value.dtype}."
         )
     return value
 
@@ -123,14 +145,14 @@ def _like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:
 def _check_names(about: Metadata) -> None:
     for name in ("features", "targets"):
         if not about[name] or not all(isinstance(word, str) for word in about[name]):
-            raise FileError(f"{name} must be names, at least one, but {about[name]!r} came.")
+            raise FileError(f"{name} must be a non-empty list of names, got {about[name]!r}.")
     if about["classes"] is not None and (not isinstance(about["classes"], list) or len(about["targets"]) != 1):
-        raise FileError("a classification has a list of classes and one target.")
+        raise FileError("a classification must have a list of classes and one target.")
 
 
-def _scaling(values: torch.Tensor, width: int) -> Scaling:
+def _read_scaling(values: torch.Tensor, width: int) -> Scaling:
     if values.shape != (2, width):
-        raise FileError(f"the scaling has shape {tuple(values.shape)}, but {(2, width)} was wanted.")
+        raise FileError(f"expected a scaling of shape {(2, width)}, got {tuple(values.shape)}.")
     if not values.isfinite().all() or not (values[1] > 0).all():
-        raise FileError("the scaling must be finite, with deviations above 0.")
+        raise FileError("the scaling must be finite, with positive standard deviations.")
     return Scaling(*values.double().numpy())

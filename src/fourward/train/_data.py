@@ -1,4 +1,4 @@
-"""Data to learn from: scikit-learn's bundled tables, CSV files, arrays; all become arrays with names."""
+"""Training data: scikit-learn's bundled tables, CSV files and npz files as arrays with named columns."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
-from fourward.errors import DataError, OptionError, require, summarize
+from fourward.errors import DataError, OptionError, Repair, pluralize, require, summarize
 from fourward.train import _csv
 
 Task = Literal["classification", "regression"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: scikit-learn's bundled data by the names that `bundled` knows.
+#: Names of scikit-learn's bundled data, and the functions that load them.
 BUNDLED = {
     "digits": "load_digits",
     "breast-cancer": "load_breast_cancer",
     "wine": "load_wine",
     "diabetes": "load_diabetes",
 }
-#: Whole numbers are classes if there are at most so many different ones, else targets of a regression.
-MOST_CLASSES = 20
+#: Integers with at most this many distinct values are classes, else targets of a regression.
+MAX_CLASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Samples with their targets, unscaled."""
+    """Samples with their targets, in the units of the table."""
 
     x: Array  #: (n, features) float64
-    y: Array  #: (n,) class numbers in classification; (n, targets) float64 in regression
+    y: Array  #: (n,) class indices in classification; (n, targets) float64 in regression
     features: Sequence[str]  #: name of each column of x
-    targets: Sequence[str]  #: name of each target; one in classification
-    classes: Sequence[Any] | None  #: what each class number stands for; None in regression
+    targets: Sequence[str]  #: name of each target; a single one in classification
+    classes: Sequence[Any] | None  #: the class of each class index; None in regression
 
     @property
     def task(self) -> Task:
-        """What is to be learned."""
+        """Classification if there are classes, else regression."""
         return "regression" if self.classes is None else "classification"
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the values."""
-        digest = blake2b(digest_size=16)
+        """Hash of the values."""
+        hash_ = blake2b(digest_size=16)
         for array in (self.x, self.y):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+            hash_.update(np.ascontiguousarray(array).data)
+        return hash_.hexdigest()
 
 
-def read(
+def read_data(
     source: str | Path,
     target: str | None = None,
     *,
@@ -62,46 +62,46 @@ def read(
     features: Sequence[str] | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Data:
-    """Data by the name of a bundled one, or from a CSV, TSV or npz file.
+    """Read bundled data by name, or a CSV, TSV or npz file.
 
-    A target is a class if it is text, true or false, or a whole number of which at most 20 different ones come;
-    else it is a number to be regressed on.
+    The target is a class if it is text, a boolean, or an integer with at most 20 distinct values, else a number for
+    regression.
 
     Args:
         source: "digits", "breast-cancer", "wine", "diabetes"; a table whose first line names its columns; or an
-            npz with `x` (n, features) and `y` (n,) or, in regression, (n, targets).
-        target: The column of a table that is to be learned.
-        task: Overrules the above.
+            npz file with `x` (n, features) and `y` (n,) or, in regression, (n, targets).
+        target: The target column of a table.
+        task: Overrides the rule above.
         drop: Columns of a table to leave out.
-        features: Columns of a table that are wanted, in this order; default: all but the target.
-        classes: What the classes are, if a model already knows; a target that is none of them is refused.
+        features: Columns of a table to use, in this order; default: all but the target.
+        classes: The classes that a model knows; another class in the target is an error.
     """
     if drop and not is_table(source):
-        raise OptionError(f"columns of a table can be left out, but {source} is none.")
+        raise OptionError(f"drop applies to the columns of a .csv or .tsv table, got {source}.")
     if str(source) in BUNDLED:
         data = bundled(str(source))
         if task not in (None, data.task):
-            raise OptionError(f"{source} is a {data.task}, but task={task!r} came.")
-        _check_own_target(source, target, data.targets[0])
+            raise OptionError(f"{source} is a {data.task}, got task={task!r}.")
+        _check_fixed_target(source, target, data.targets[0])
     elif Path(source).suffix.lower() == ".npz":
-        _check_own_target(source, target, "y")
+        _check_fixed_target(source, target, "y")
         arrays = read_arrays(source, ("x", "y"))
         names = [f"x{k}" for k in range(arrays["x"].shape[1])]
-        data = _settled(arrays["x"], arrays["y"], names, "y", task, classes, str(source))
+        data = _make_data(arrays["x"], arrays["y"], names, "y", task, classes, str(source))
     else:
-        data = _from_table(source, target, task, drop, features, classes)
-    return data if features is None else _matched(data, features, classes, str(source))
+        data = _read_table(source, target, task, drop, features, classes)
+    return data if features is None else _match_model(data, features, classes, str(source))
 
 
 def is_table(source: str | Path) -> bool:
-    """Whether it is a file with named columns."""
+    """Whether the source is a file with named columns."""
     return str(source) not in BUNDLED and Path(source).suffix.lower() != ".npz"
 
 
 def bundled(name: str) -> Data:
-    """Data that comes with scikit-learn: "digits", "breast-cancer" and "wine" have classes, "diabetes" a number."""
+    """Data of scikit-learn: "digits", "breast-cancer" and "wine" for classification, "diabetes" for regression."""
     if name not in BUNDLED:
-        raise DataError(f"there is no bundled data {name!r}. Bundled are {', '.join(BUNDLED)}.")
+        raise DataError(f"unknown bundled data {name!r}. Choose from {', '.join(BUNDLED)}.")
     raw = getattr(require("sklearn.datasets", "train"), BUNDLED[name])()
     x = np.asarray(raw.data, np.float64)
     features = [str(word) for word in raw.feature_names]
@@ -112,19 +112,19 @@ def bundled(name: str) -> Data:
 
 
 def read_arrays(source: str | Path, names: Sequence[str]) -> dict[str, Array]:
-    """Arrays of an npz file; x is checked to be a table of finite numbers."""
+    """Read arrays of an npz file; x is checked to be (n, features) finite numbers."""
     if not Path(source).is_file():
-        raise DataError(f"there is no file {source}.")
+        raise DataError(f"no such file: {source}.")
     if not is_zipfile(source):
-        raise DataError(f"{source} is no npz file, or it was cut short.")
+        raise DataError(f"{source} is not an npz file, or it is truncated.")
     with np.load(source, allow_pickle=False) as file:
         missing = [name for name in names if name not in file.files]
         if missing:
-            raise DataError(f"{source} has no array {missing[0]!r}, but {summarize(file.files)}. Wanted are x and y.")
+            raise DataError(f"expected arrays {summarize(names)} in {source}, got {summarize(file.files)}.")
         arrays = {name: _array(source, file, name) for name in names}
     x = arrays["x"]
     if x.ndim != 2 or x.dtype.kind not in "iufb" or 0 in x.shape:
-        raise DataError(f"{source}: x has shape {x.shape} of {x.dtype}, but numbers (samples, features) were wanted.")
+        raise DataError(f"{source}: expected x as numbers of shape (n, features), got {x.dtype} of shape {x.shape}.")
     arrays["x"] = x.astype(np.float64)
     _check_finite(arrays["x"], f"{source}: x")
     return arrays
@@ -136,52 +136,60 @@ def _array(source: str | Path, file: Any, name: str) -> Array:
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         if "pickle" in str(error):
             raise DataError(
-                f"{source} holds Python objects as {name!r}. These are pickles, which could run code, and are never "
-                "loaded: save arrays of numbers or text."
+                f"{source}: the array {name!r} holds Python objects. These are pickled, and pickles, which could run "
+                "code, are never loaded: save arrays of numbers or text."
             ) from None
-        raise DataError(f"{source}: the array {name!r} is damaged: {error}") from None
+        raise DataError(f"{source}: the array {name!r} is corrupt: {error}") from None
 
 
 def read_features(source: str | Path, features: Sequence[str]) -> Array:
-    """(n, features) of bundled data or a file whose target, if it has one, isn't looked at."""
+    """(n, features) of bundled data or a file; a target is ignored."""
     if str(source) in BUNDLED:
         x = bundled(str(source)).x
     elif Path(source).suffix.lower() == ".npz":
         x = read_arrays(source, ["x"])["x"]
     else:
-        return _csv.numbers(_csv.load(source), features, source, needed=True)
+        return _csv.to_numbers(_csv.load_table(source), features, source, required=True)
     _check_width(x.shape[1], features, source)
     return x
 
 
-def split(y: Array, held: float, test: float, seed: int) -> tuple[Array, Array, Array]:
-    """Rows to learn from, to hold out and to test on, each with the classes or targets in like shares.
+def split(y: Array, validation: float, test: float, seed: int) -> tuple[Array, Array, Array]:
+    """Split rows at random into train, validation and test, stratified by class or target.
 
-    The rows are sorted by target, in random order among equals, and dealt out at even distances. A class that
-    would have no row to learn from keeps all of its rows there.
+    The rows are sorted by target, in random order among equals, and drawn at even distances. A class that would have
+    no row in train keeps all of its rows there.
+
+    Args:
+        y: (n,) class indices, or (n, targets); the first target stratifies.
+        validation: Fraction of the rows.
+        test: Fraction of the rows.
+        seed: Of the random order.
     """
-    if not (0 <= held < 1 and 0 <= test < 1 and held + test < 1):
-        raise OptionError(f"shares of {held} held out and {test} to test on came, but some must be left to learn from.")
+    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
+        raise OptionError(
+            f"validation and test must be fractions in [0, 1) that leave rows to train on, got {validation} and {test}."
+        )
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(y))
     order = order[np.argsort(y.reshape(len(y), -1)[order, 0], kind="stable")]
-    out = _dealt(len(order), held + test, rng.random())
-    learn, rest = order[~out], order[out]
+    drawn = _draw_evenly(len(order), validation + test, rng.random())
+    train, rest = order[~drawn], order[drawn]
     if y.ndim == 1:
-        lost = np.isin(y[rest], y[learn], invert=True)
-        learn, rest = np.concatenate((learn, rest[lost])), rest[~lost]
-    tested = _dealt(len(rest), test / (held + test) if test else 0.0, rng.random())
-    return np.sort(learn), np.sort(rest[~tested]), np.sort(rest[tested])
+        only_there = np.isin(y[rest], y[train], invert=True)
+        train, rest = np.concatenate((train, rest[only_there])), rest[~only_there]
+    tested = _draw_evenly(len(rest), test / (validation + test) if test else 0.0, rng.random())
+    return np.sort(train), np.sort(rest[~tested]), np.sort(rest[tested])
 
 
-def _dealt(count: int, share: float, phase: float) -> Array:
-    """(count,) True at even distances, for a share of all."""
-    steps = np.floor(np.arange(count + 1) * share + phase)
-    dealt: Array = np.diff(steps) > 0
-    return dealt
+def _draw_evenly(count: int, fraction: float, phase: float) -> Array:
+    """(count,) True for a fraction of all, at even distances."""
+    steps = np.floor(np.arange(count + 1) * fraction + phase)
+    drawn: Array = np.diff(steps) > 0
+    return drawn
 
 
-def _from_table(
+def _read_table(
     source: str | Path,
     target: str | None,
     task: Task | None,
@@ -189,24 +197,25 @@ def _from_table(
     features: Sequence[str] | None,
     classes: Sequence[Any] | None,
 ) -> Data:
-    frame = _csv.load(source)
+    frame = _csv.load_table(source)
     if target is None:
         raise OptionError(
-            f"which column of {source} is to be learned? Name one as the target: {summarize(frame.columns)}."
+            f"{source} needs a target. Its columns are {summarize(frame.columns)}.",
+            Repair("target", ..., "choose one of them"),
         )
     _csv.check_columns(frame, [target, *drop], source)
-    known = features is not None  # by a model
+    required = features is not None  # by a model
     if features is None:
         features = [name for name in frame.columns if name != target and name not in drop]
         _csv.check_named(features, source)
     if not features:
-        raise DataError(f"{source} has no columns beside the target {target!r}: there is nothing to learn from.")
-    x = _csv.numbers(frame, features, source, needed=known)
-    raw = _csv.target(frame, target, source, task)
-    return _settled(x, raw, features, target, task, classes, f"{source}, column {target!r}")
+        raise DataError(f"{source} has no columns besides the target {target!r}.")
+    x = _csv.to_numbers(frame, features, source, required=required)
+    raw = _csv.read_target(frame, target, source, task)
+    return _make_data(x, raw, features, target, task, classes, f"{source}, column {target!r}")
 
 
-def _settled(
+def _make_data(
     x: Array,
     raw: Array,
     features: Sequence[str],
@@ -215,13 +224,13 @@ def _settled(
     classes: Sequence[Any] | None,
     where: str,
 ) -> Data:
-    """Data of a target whose task is given, or follows from its values."""
+    """Data of a task that is given, or inferred from the target's values."""
     if raw.ndim == 2 and raw.shape[1] == 1:
         raw = raw[:, 0]
     if len(raw) != len(x) or raw.ndim > 2 or raw.dtype.kind not in "iufbU":
         raise DataError(
-            f"{where}: y has shape {raw.shape} of {raw.dtype}, but there are {len(x):,} samples: one target for each "
-            "was wanted, a number or text."
+            f"{where}: expected a target, number or text, for each of {pluralize(len(x), 'sample')}, "
+            f"got {raw.dtype} of shape {raw.shape}."
         )
     if raw.dtype.kind == "f":
         _check_finite(raw, where)
@@ -229,14 +238,14 @@ def _settled(
         task = "classification" if _are_classes(raw) else "regression"
     if task == "regression":
         if raw.dtype.kind not in "iufb":
-            raise DataError(f"{where}: the target is text, and a regression needs numbers.")
+            raise DataError(f"{where}: regression needs numbers as targets, got text.")
         y = raw.astype(np.float64).reshape(len(raw), -1)
         names = [target] if y.shape[1] == 1 else [f"{target}{k}" for k in range(y.shape[1])]
         return Data(x, y, features, names, None)
     if raw.ndim == 2:
-        raise DataError(f"{where}: y has shape {raw.shape}, but a sample has one class: (n,) was wanted.")
-    numbers, known = _numbered(raw, classes, where)
-    return Data(x, numbers, features, [target], known)
+        raise DataError(f"{where}: expected one class per sample, y of shape (n,), got {raw.shape}.")
+    indices, classes = _index_classes(raw, classes, where)
+    return Data(x, indices, features, [target], classes)
 
 
 def _are_classes(raw: Array) -> bool:
@@ -244,31 +253,30 @@ def _are_classes(raw: Array) -> bool:
         return False
     if raw.dtype.kind in "bU":
         return True
-    return bool((raw == np.floor(raw)).all()) and len(np.unique(raw)) <= MOST_CLASSES
+    return bool((raw == np.floor(raw)).all()) and len(np.unique(raw)) <= MAX_CLASSES
 
 
-def _numbered(raw: Array, classes: Sequence[Any] | None, where: str) -> tuple[Array, Sequence[Any]]:
-    """Class numbers, and what they stand for."""
-    found, numbers = np.unique(raw, return_inverse=True)
-    named = [int(c) if isinstance(c, float) and c.is_integer() else c for c in found.tolist()]
+def _index_classes(raw: Array, classes: Sequence[Any] | None, where: str) -> tuple[Array, Sequence[Any]]:
+    """(n,) class indices, and the classes."""
+    values, indices = np.unique(raw, return_inverse=True)
+    names = [int(c) if isinstance(c, float) and c.is_integer() else c for c in values.tolist()]
     if classes is None:
-        if len(named) < 2:
-            raise DataError(f"{where}: all samples are of one class, {named[0]!r}. There is nothing to learn.")
-        return numbers.astype(np.int64), named
-    places = {str(c): k for k, c in enumerate(classes)}  # the same words may be text here and numbers there
-    unknown = [c for c in named if str(c) not in places]
+        if len(names) < 2:
+            raise DataError(f"{where}: expected at least two classes, got only {names[0]!r}.")
+        return indices.astype(np.int64), names
+    index = {str(c): k for k, c in enumerate(classes)}  # a class may be text in one file and a number in another
+    unknown = [c for c in names if str(c) not in index]
     if unknown:
-        raise DataError(
-            f"{where}: the model knows the classes {summarize(classes)}, and these are none: {summarize(unknown)}."
-        )
-    return np.array([places[str(c)] for c in named])[numbers], classes
+        raise DataError(f"{where}: unknown classes {summarize(unknown)}. The model knows {summarize(classes)}.")
+    return np.array([index[str(c)] for c in names])[indices], classes
 
 
-def _matched(data: Data, features: Sequence[str], classes: Sequence[Any] | None, where: str) -> Data:
-    """Data whose features are those that a model knows; arrays have no names and go by their count."""
+def _match_model(data: Data, features: Sequence[str], classes: Sequence[Any] | None, where: str) -> Data:
+    """Data with the features of a model, after a check; arrays have no names, so their number counts."""
     _check_width(len(data.features), features, where)
     if (data.classes is None) != (classes is None):
-        raise DataError(f"{where} is a {data.task}, and that isn't what the model learned.")
+        task = "regression" if classes is None else "classification"
+        raise DataError(f"{where} is a {data.task}, but the model was trained on a {task}.")
     if classes is not None and list(data.classes or ()) != list(classes):
         raise DataError(
             f"{where} has the classes {summarize(data.classes or ())}, but the model knows {summarize(classes)}."
@@ -276,18 +284,18 @@ def _matched(data: Data, features: Sequence[str], classes: Sequence[Any] | None,
     return replace(data, features=features)
 
 
-def _check_width(came: int, features: Sequence[str], where: str | Path) -> None:
-    if came != len(features):
-        raise DataError(f"{where} has {came:,} features, but the model learned from {len(features):,}.")
+def _check_width(width: int, features: Sequence[str], where: str | Path) -> None:
+    if width != len(features):
+        raise DataError(f"{where} has {width:,} features, but the model was trained on {len(features):,}.")
 
 
-def _check_own_target(source: str | Path, target: str | None, own: str) -> None:
-    if target not in (None, own):
-        raise OptionError(f"{source} brings its own target, {own!r}, but target={target!r} came. Leave it away.")
+def _check_fixed_target(source: str | Path, target: str | None, fixed: str) -> None:
+    if target not in (None, fixed):
+        raise OptionError(f"the target of {source} is {fixed!r}, got target={target!r}. Omit it.")
 
 
 def _check_finite(values: Array, where: str) -> None:
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
-        place = tuple(bad[0].tolist())
-        raise DataError(f"{where}: {values[place]} stands at {list(place)}, but finite numbers were wanted.")
+        index = tuple(bad[0].tolist())
+        raise DataError(f"{where}: expected finite numbers, got {values[index]} at index {list(index)}.")

@@ -1,4 +1,4 @@
-"""A graph as an estimator of scikit-learn: for pipelines, grid search, cross-validation."""
+"""scikit-learn estimators whose network is any graph: for pipelines, grid search, cross-validation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fourward.graph import generate
 from fourward.graph._dag import Dag
 from fourward.graph._spec import find
 from fourward.nn._fourward import FourWard
+from fourward.train._config import Schedule
 from fourward.train._data import Array, split
 from fourward.train._model import Model, Scaling
-from fourward.train._options import Schedule
 
 require("sklearn", "train")
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # noqa: E402 - after the check that it is there
@@ -21,9 +21,20 @@ from sklearn.utils import check_random_state  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data  # noqa: E402
 
+_FIT_OPTIONS = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "weight_decay",
+    "schedule",
+    "label_smoothing",
+    "patience",
+    "device",
+)
+
 
 class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """What both share: making the network, training it, asking it."""
+    """What both share: building the model, training it, predicting."""
 
     def __init__(
         self,
@@ -31,60 +42,50 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         *,
         activation: str = "relu",
         dropout: float = 0.0,
-        direct: bool = False,
+        adapters: bool = True,
         epochs: int = 100,
         batch_size: int = 64,
         learning_rate: float = 1e-2,
         weight_decay: float = 1e-2,
         schedule: Schedule = "one-cycle",
-        smoothing: float = 0.0,
+        label_smoothing: float = 0.0,
         patience: int | None = None,
         validation_fraction: float = 0.15,
         random_state: Any = None,
         device: str = "cpu",
     ) -> None:
-        self.graph, self.activation, self.dropout, self.direct = graph, activation, dropout, direct
+        self.graph, self.activation, self.dropout, self.adapters = graph, activation, dropout, adapters
         self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
-        self.weight_decay, self.schedule, self.smoothing = weight_decay, schedule, smoothing
+        self.weight_decay, self.schedule, self.label_smoothing = weight_decay, schedule, label_smoothing
         self.patience, self.validation_fraction = patience, validation_fraction
         self.random_state, self.device = random_state, device
 
-    def _learn(self, x: Array, y: Array, classes: list[Any] | None) -> None:
+    def _fit(self, x: Array, y: Array, classes: list[Any] | None) -> None:
         from fourward.train._fit import fit
 
-        seed = _seed(self.random_state)
-        held = self.validation_fraction if self.patience is not None else 0.0
-        rows, out, _ = split(y, held, 0.0, seed)
-        model = self._model(x[rows], y[rows], classes, seed)
+        seed = _draw_seed(self.random_state)
+        fraction = self.validation_fraction if self.patience is not None else 0.0
+        train, validation, _ = split(y, fraction, 0.0, seed)
+        model = self._make_model(x[train], y[train], classes, seed)
         targets = y if model.scale_y is None else model.scale_y.apply(y)
         scaled = model.scale_x.apply(x)
-        options = (
-            "epochs",
-            "batch_size",
-            "learning_rate",
-            "weight_decay",
-            "schedule",
-            "smoothing",
-            "patience",
-            "device",
-        )
         self.history_ = fit(
             model,
-            scaled[rows],
-            targets[rows],
+            scaled[train],
+            targets[train],
             task=model.task,
-            held=(scaled[out], targets[out]) if len(out) else None,
+            validation=(scaled[validation], targets[validation]) if len(validation) else None,
             seed=seed,
-            **{name: getattr(self, name) for name in options},
+            **{name: getattr(self, name) for name in _FIT_OPTIONS},
         )
         self.model_, self.n_iter_ = model, len(self.history_.train_loss)
 
-    def _model(self, x: Array, y: Array, classes: list[Any] | None, seed: int) -> Model:
+    def _make_model(self, x: Array, y: Array, classes: list[Any] | None, seed: int) -> Model:
         width = y.shape[1] if classes is None else len(classes)
         net = FourWard(
-            self._dag(x.shape[1], width),
+            self._make_dag(x.shape[1], width),
             self.activation,
-            "identity" if self.direct else None,
+            None if self.adapters else "identity",
             init="kaiming_normal",
             dropout=self.dropout,
             seed=seed,
@@ -94,47 +95,48 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
             [f"x{k}" for k in range(x.shape[1])],
             [f"y{k}" for k in range(width if classes is None else 1)],
             classes,
-            Scaling.of(x),
-            Scaling.of(y) if classes is None else None,
-            direct=self.direct,
+            Scaling.fit(x),
+            Scaling.fit(y) if classes is None else None,
+            adapters=self.adapters,
             seed=seed,
         )
 
-    def _dag(self, features: int, width: int) -> Dag:
+    def _make_dag(self, features: int, width: int) -> Dag:
         if self.graph is None:
             return generate.rewired_mlp([features, 32, 32, width], 0.25, seed=0)
         return self.graph if isinstance(self.graph, Dag) else find(self.graph).dag
 
-    def _ask(self, X: Any) -> Array:
+    def _predict(self, X: Any) -> Array:
         check_is_fitted(self)
         return self.model_.predict(validate_data(self, X, reset=False, dtype=np.float64))
 
 
 class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # scikit-learn has no types
-    """A classifier of scikit-learn whose network is any graph.
+    """scikit-learn classifier whose network is any graph.
 
-    Features are standardised within, and linear layers join them to the inputs, and the outputs to the classes.
+    Features are standardised. Linear adapters join them to the network's inputs, and its outputs to the classes.
 
     Args:
-        graph: A Dag, or a word for one: a graph file, "er:64:0.2:0", "c-elegans". Default: an MLP with two hidden
-            layers of 32 neurons that fits the data, a quarter of whose edges were moved to random places.
+        graph: A Dag, or a description of one: a graph file, "er:64:0.2:0", "c-elegans". Default: an MLP with two hidden
+            layers of 32 neurons that fits the data, a quarter of whose edges are rewired at random.
         activation: Of all neurons.
-        dropout: Share of hidden neurons to drop in a step.
-        direct: No linear layers: features are inputs, outputs are classes or targets, and have no activation.
-        epochs: Most times that all samples are seen.
-        batch_size: Samples of a step.
-        learning_rate: Of AdamW; the highest that the schedule reaches.
+        dropout: Probability of dropping a hidden neuron in a step.
+        adapters: Whether there are linear adapters. Without, features are the inputs, outputs are the classes or
+            targets and have no activation, and the numbers must match.
+        epochs: Maximum number of passes over the samples.
+        batch_size: Samples per step.
+        learning_rate: The maximum of the schedule, of AdamW.
         weight_decay: Of AdamW.
         schedule: "one-cycle", "cosine" or "constant".
-        smoothing: Of the labels, in classification.
-        patience: Stop after so many epochs without a lower loss on held-out samples, and keep the best weights.
-        validation_fraction: Share of the samples to hold out, if there is a patience.
-        random_state: Seed of the weights, of dropout, of the order of the samples and of what is held out; None takes
-            a fresh one from the system.
-        device: "cpu", "cuda", "cuda:1", or "auto".
+        label_smoothing: In classification.
+        patience: Stop after this many epochs without a lower validation loss, and restore the best weights.
+        validation_fraction: Fraction of the samples to set aside for validation, if there is a patience.
+        random_state: Seed of the weights, dropout, the order of the samples and the validation split; None draws one
+            from the system.
+        device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
 
-    After `fit` it has `classes_`, `history_`, `n_iter_` and `model_`, a `fourward.train._model.Model` whose `net` is
-    the network.
+    After `fit` it has `classes_`, `history_`, `n_iter_` and `model_`, a `fourward.train.Model` whose `net` is the
+    network.
 
     >>> from sklearn.datasets import load_iris
     >>> x, y = load_iris(return_X_y=True)
@@ -143,28 +145,27 @@ class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # s
     """
 
     def fit(self, X: Any, y: Any) -> FourWardClassifier:
-        """Learn from samples (n, features) and their classes (n,)."""
+        """Train on samples (n, features) and their classes (n,)."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        self._learn(X, numbers, self.classes_.tolist())
+        self.classes_, indices = np.unique(y, return_inverse=True)
+        self._fit(X, indices, self.classes_.tolist())
         return self
 
     def predict_proba(self, X: Any) -> Array:
         """(n, classes) probabilities, in the order of `classes_`."""
-        return self._ask(X)
+        return self._predict(X)
 
     def predict(self, X: Any) -> Array:
         """(n,) the most probable classes."""
-        probabilities = self._ask(X)
-        found: Array = self.classes_[probabilities.argmax(1)]
-        return found
+        predicted: Array = self.classes_[self._predict(X).argmax(1)]
+        return predicted
 
 
 class FourWardRegressor(RegressorMixin, _Estimator):  # type: ignore[misc] # scikit-learn has no types
-    """A regressor of scikit-learn whose network is any graph, for one target or several.
+    """scikit-learn regressor whose network is any graph, for one target or several.
 
-    Features and targets are standardised within. For the arguments see `FourWardClassifier`.
+    Features and targets are standardised. For the arguments see `FourWardClassifier`.
 
     >>> from sklearn.datasets import load_diabetes
     >>> x, y = load_diabetes(return_X_y=True)
@@ -173,21 +174,21 @@ class FourWardRegressor(RegressorMixin, _Estimator):  # type: ignore[misc] # sci
     """
 
     def fit(self, X: Any, y: Any) -> FourWardRegressor:
-        """Learn from samples (n, features) and their targets (n,) or (n, targets)."""
+        """Train on samples (n, features) and their targets (n,) or (n, targets)."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
-        self._flat = y.ndim == 1
-        self._learn(X, y.astype(np.float64).reshape(len(y), -1), None)
+        self._single_target = y.ndim == 1
+        self._fit(X, y.astype(np.float64).reshape(len(y), -1), None)
         return self
 
     def predict(self, X: Any) -> Array:
         """(n,) or (n, targets) as in `fit`."""
-        said = self._ask(X)
-        return said[:, 0] if self._flat else said
+        predicted = self._predict(X)
+        return predicted[:, 0] if self._single_target else predicted
 
 
-def _seed(random_state: Any) -> int:
-    if random_state is None:  # scikit-learn would draw from NumPy's global state
+def _draw_seed(random_state: Any) -> int:
+    if random_state is None:  # check_random_state would draw from NumPy's global state
         return int(np.random.SeedSequence().generate_state(1)[0])
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,27 +1,22 @@
-"""fit: a torch module learns from arrays, on Lightning's Trainer, in silence."""
+"""fit: train a torch module on arrays."""
 
 from __future__ import annotations
 
-import logging
-import signal
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fourward.errors import DataError, OptionError, require
+from fourward.errors import DataError, OptionError, Repair
+from fourward.train._callbacks import BestWeights, Callback
+from fourward.train._config import Schedule, TrainConfig
 from fourward.train._data import Task
+from fourward.train._devices import Devices
 from fourward.train._history import History
-from fourward.train._options import Options, Schedule
+from fourward.train._trainer import Samples, Trainer
 
-require("lightning.pytorch", "train")
-import lightning.pytorch as pl  # noqa: E402 - after the check that it is there
-
-from fourward.train._devices import places  # noqa: E402
-from fourward.train._loop import Loop, Samples, Watcher  # noqa: E402
+_PASS_PAIR = Repair("validation", ..., "give validation samples and their targets, as a pair (x, y)")
 
 
 def fit(
@@ -30,38 +25,39 @@ def fit(
     y: Any,
     *,
     task: Task = "classification",
-    held: tuple[Any, Any] | None = None,
+    validation: tuple[Any, Any] | None = None,
     epochs: int = 100,
     batch_size: int = 64,
     learning_rate: float = 1e-2,
     weight_decay: float = 1e-2,
     schedule: Schedule = "one-cycle",
-    smoothing: float = 0.0,
+    label_smoothing: float = 0.0,
     patience: int | None = None,
     seed: int = 0,
     device: str = "cpu",
-    watchers: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> History:
-    """Train a module on arrays; nothing is printed or written, and no global random state is touched.
+    """Train a module on arrays with AdamW and return its learning curves.
 
-    The same seed gives the same weights again. The model is left in eval mode, on the device it came from.
+    Prints and writes nothing, and leaves global random state alone. The same seed gives the same weights. The model
+    ends in eval mode, on the device it was on.
 
     Args:
         model: Any module, (B, features) -> (B, classes) or (B, targets).
-        x: Features (n, ...), best of mean 0 and deviation 1.
-        y: Class numbers (n,), or targets (n,) or (n, targets).
-        task: "classification" lowers the cross-entropy, "regression" the mean square.
-        held: Held-out x and y, measured after each epoch.
-        epochs: Most times that all samples are seen.
-        batch_size: Samples for each step.
-        learning_rate: Of AdamW; the highest that the schedule reaches.
+        x: Features (n, ...), preferably standardised.
+        y: Class indices (n,), or targets (n,) or (n, targets).
+        task: "classification" minimises the cross-entropy, "regression" the mean squared error.
+        validation: Validation x and y, evaluated after each epoch.
+        epochs: Maximum number of passes over the samples.
+        batch_size: Samples per step.
+        learning_rate: The maximum of the schedule.
         weight_decay: Of AdamW.
-        schedule: "one-cycle" (up for a third of the steps, then down to nothing), "cosine" or "constant".
-        smoothing: Of the labels, in classification.
-        patience: Stop after so many epochs without a lower held-out loss, and leave the best weights.
+        schedule: "one-cycle" (up for a third of the steps, then down to almost 0), "cosine" or "constant".
+        label_smoothing: In classification.
+        patience: Stop after this many epochs without a lower validation loss, and restore the best weights.
         seed: Of the order of the samples.
-        device: "cpu", "cuda", "cuda:1", or "auto" for a card where there is one.
-        watchers: Called after some steps and after each epoch; see `Watcher`.
+        device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
+        callbacks: Called every 32 steps and after each epoch; see `Callback`.
 
     >>> from fourward import FourWard, generate
     >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
@@ -70,99 +66,43 @@ def fit(
     >>> history.train_loss[-1] < 0.2 < history.train_loss[0]
     True
     """
-    options = Options(epochs, batch_size, learning_rate, weight_decay, schedule, smoothing, patience, seed)
-    if patience is not None and held is None:
-        raise OptionError("patience looks at held-out samples: give held=(x, y) too.")
-    if held is not None and not (isinstance(held, tuple | list) and len(held) == 2):
-        raise OptionError("held came without x and y: give held-out samples and their targets, as held=(x, y).")
-    like = next(model.parameters(), None)
-    if like is None:
-        raise OptionError("the model has no parameters, so there is nothing to learn.")
-    home, best = like.device, Best()
-    watching = watchers if patience is None else [*watchers, best]
-    loop = Loop(
+    config = TrainConfig(epochs, batch_size, learning_rate, weight_decay, schedule, label_smoothing, patience, seed)
+    if patience is not None and validation is None:
+        raise OptionError("patience needs validation samples.", _PASS_PAIR)
+    if validation is not None and not (isinstance(validation, tuple | list) and len(validation) == 2):
+        raise OptionError("expected validation to be a pair of arrays.", _PASS_PAIR)
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise OptionError("the model has no parameters to train.")
+    home, dtype, best = parameter.device, parameter.dtype, BestWeights()
+    trainer = Trainer(
         model,
         task,
-        options,
-        as_samples(x, y, task, like.dtype),
-        None if held is None else as_samples(*held, task, like.dtype),
-        watching,
+        config,
+        as_samples(x, y, task, dtype),
+        None if validation is None else as_samples(*validation, task, dtype),
+        callbacks=callbacks if patience is None else [*callbacks, best],
+        devices=Devices(device),
     )
-    run_loop(loop, **places(device))
+    trainer.run()
     if best.weights is not None:
         model.load_state_dict(best.weights)
     model.to(home).eval()
-    return loop.history
-
-
-class Best:
-    """Keeps a copy of the best weights."""
-
-    def __init__(self) -> None:
-        self.weights: dict[str, Tensor] | None = None
-
-    def after_steps(self, loop: Loop) -> None:
-        """Nothing yet."""
-
-    def after_epoch(self, loop: Loop) -> None:
-        """Copy the weights if none were better."""
-        if loop.history.waited == 0:
-            self.weights = {name: value.clone() for name, value in loop.model.state_dict().items()}
-
-    def paused(self, loop: Loop) -> None:
-        """Nothing to do."""
+    return trainer.history
 
 
 def as_samples(x: Any, y: Any, task: Task, dtype: torch.dtype) -> Samples:
-    """Tensors of a model's type, checked: class numbers (n,), or targets (n, targets)."""
+    """Tensors in a model's dtype, checked: class indices (n,), or targets (n, targets)."""
     x, y = torch.as_tensor(x).to(dtype), torch.as_tensor(y)
     if len(x) == 0 or len(x) != len(y):
-        raise DataError(f"{len(x):,} samples and {len(y):,} targets came, but there must be as many, and at least one.")
+        raise DataError(f"expected as many samples as targets, and at least one: got {len(x):,} and {len(y):,}.")
     if task == "regression":
         return x, y.to(dtype).reshape(len(y), -1)
     if task != "classification":
-        raise OptionError(f"task={task!r} came, but it is either 'classification' or 'regression'.")
+        raise OptionError(f"task must be 'classification' or 'regression', got {task!r}.")
     if y.dim() != 1 or y.is_floating_point() or y.min() < 0:
         raise DataError(
-            f"y has shape {tuple(y.shape)} of {y.dtype}, but classes are whole numbers from 0 on, one for each sample. "
-            "For targets that are numbers take task='regression'."
+            f"expected y as non-negative integer class indices of shape (n,), got {y.dtype} of shape {tuple(y.shape)}.",
+            Repair("task", "regression", "train on targets that are numbers"),
         )
     return x, y.long()
-
-
-def run_loop(loop: Loop, **where: Any) -> None:
-    """Run Lightning's Trainer over a loop, without its files, its bars and its words."""
-    handler = signal.getsignal(signal.SIGINT)
-    with quiet():
-        trainer = pl.Trainer(
-            max_epochs=loop.options.epochs - loop.epoch,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-            **where,
-        )
-        try:
-            trainer.fit(loop)
-        except SystemExit:  # Lightning's answer to Ctrl-C, after which it ignores any other
-            if trainer.state.status != "interrupted":
-                raise
-            signal.signal(signal.SIGINT, handler)
-            raise KeyboardInterrupt from None
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Lightning says nothing within."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

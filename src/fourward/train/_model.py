@@ -1,4 +1,4 @@
-"""Model: a network between its adaptors, which takes and gives values as they are in a table."""
+"""Model: a network between its adapters, which takes features and returns targets in the units of a table."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.errors import DataError
+from fourward.errors import DataError, Repair
 from fourward.nn._fourward import FourWard
 from fourward.train._data import Array, Task
 
-_AT_A_TIME = 4096
+_ROWS_PER_CALL = 4096  # bounds the memory of `predict`
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Mean and deviation of each column; a constant column has deviation 1."""
+    """Mean and standard deviation of each column; a constant column has deviation 1."""
 
     mean: Array
-    deviation: Array
+    std: Array
 
     @classmethod
-    def of(cls, values: Array) -> Scaling:
-        """The scaling that these values need."""
+    def fit(cls, values: Array) -> Scaling:
+        """The scaling that standardises these values."""
         with np.errstate(over="ignore", invalid="ignore"):
-            deviation = values.std(0)
-        large = np.flatnonzero(~np.isfinite(deviation))
+            std = values.std(0)
+        large = np.flatnonzero(~np.isfinite(std))
         if len(large):
-            most = np.abs(values[:, large[0]]).max()
+            largest = np.abs(values[:, large[0]]).max()
             raise DataError(
-                f"column {large[0] + 1} holds {most:g}, too large to be standardised. Divide it by a constant."
+                f"column {large[0] + 1} holds {largest:g}, too large to be standardised. Divide it by a constant."
             )
-        constant = deviation <= 1e-12 * np.abs(values).max(0, initial=0)
-        return cls(values.mean(0), np.where(constant, 1.0, deviation))
+        constant = std <= 1e-12 * np.abs(values).max(0, initial=0)
+        return cls(values.mean(0), np.where(constant, 1.0, std))
 
     def apply(self, values: Array) -> Array:
-        """Values of mean 0 and deviation 1."""
-        return (values - self.mean) / self.deviation
+        """Standardise: mean 0 and standard deviation 1."""
+        return (values - self.mean) / self.std
 
     def undo(self, values: Array) -> Array:
-        """The values as they were."""
-        return values * self.deviation + self.mean
+        """The inverse of `apply`."""
+        return values * self.std + self.mean
 
 
 class Model(nn.Module):
-    """A linear layer from the features to the inputs, the network, and one from the outputs to classes or targets.
+    """A network with adapters: linear layers from the features to its inputs, and from its outputs to the targets.
 
     Args:
         net: The network.
         features: Name of each feature.
         targets: Name of each target.
-        classes: What each class number stands for; None in regression.
+        classes: The class of each class index; None in regression.
         scale_x: Of the features.
         scale_y: Of the targets, in regression.
-        direct: No linear layers: features are inputs, and outputs are classes or targets.
-        seed: Of the linear layers' weights.
+        adapters: Whether there are linear layers. Without, features are the inputs, and outputs the classes or targets.
+        seed: Of the adapters' weights.
     """
 
     def __init__(
@@ -70,19 +70,19 @@ class Model(nn.Module):
         scale_x: Scaling,
         scale_y: Scaling | None,
         *,
-        direct: bool = False,
+        adapters: bool = True,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.net, self.features, self.targets, self.classes = net, list(features), list(targets), classes
-        self.scale_x, self.scale_y, self.direct = scale_x, scale_y, direct
+        self.scale_x, self.scale_y, self.adapters = scale_x, scale_y, adapters
         width = len(self.targets) if classes is None else len(classes)
-        if direct:
-            self._check_direct(width)
+        if not adapters:
+            self._check_widths(width)
         dag, dtype = net.dag, net.weight.dtype
         first, last = np.random.SeedSequence(seed).generate_state(2).tolist()
-        self.enter = nn.Identity() if direct else linear(len(self.features), dag.num_inputs, first, dtype)
-        self.leave = nn.Identity() if direct else linear(dag.num_outputs, width, last, dtype)
+        self.input_adapter = linear(len(self.features), dag.num_inputs, first, dtype) if adapters else nn.Identity()
+        self.output_adapter = linear(dag.num_outputs, width, last, dtype) if adapters else nn.Identity()
 
     @property
     def task(self) -> Task:
@@ -90,18 +90,18 @@ class Model(nn.Module):
         return "regression" if self.classes is None else "classification"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scaled features (B, features) -> logits (B, classes) or scaled targets (B, targets)."""
-        result: Tensor = self.leave(self.net(self.enter(x)))
+        """Standardised features (B, features) -> logits (B, classes) or standardised targets (B, targets)."""
+        result: Tensor = self.output_adapter(self.net(self.input_adapter(x)))
         return result
 
     def predict(self, x: Array) -> Array:
-        """Features as they are (n, features) -> probabilities (n, classes), or targets as they are (n, targets)."""
-        like = self.net.weight
-        scaled = torch.as_tensor(self.scale_x.apply(x)).to(like.dtype)
+        """Features (n, features) -> probabilities (n, classes) or targets (n, targets), both in their own units."""
+        weight = self.net.weight
+        scaled = torch.as_tensor(self.scale_x.apply(x)).to(weight.dtype)
         training = self.training
         self.eval()
         with torch.no_grad():
-            parts = [self(part.to(like.device)).double().cpu() for part in scaled.split(_AT_A_TIME)]
+            parts = [self(part.to(weight.device)).double().cpu() for part in scaled.split(_ROWS_PER_CALL)]
         self.train(training)
         out = torch.cat(parts)
         return out.softmax(-1).numpy() if self.scale_y is None else self.scale_y.undo(out.numpy())
@@ -112,10 +112,10 @@ class Model(nn.Module):
 
         return fold(
             self.net,
-            self.enter,
-            self.leave,
-            input_scaling=(self.scale_x.mean, self.scale_x.deviation),
-            output_scaling=None if self.scale_y is None else (self.scale_y.mean, self.scale_y.deviation),
+            self.input_adapter,
+            self.output_adapter,
+            input_scaling=(self.scale_x.mean, self.scale_x.std),
+            output_scaling=None if self.scale_y is None else (self.scale_y.mean, self.scale_y.std),
             feature_names=self.features,
             target_names=self.targets if self.classes is None else list(map(str, self.classes)),
             dtype=dtype,
@@ -135,21 +135,22 @@ class Model(nn.Module):
         error: float = ((actual - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
         return error
 
-    def _check_direct(self, width: int) -> None:
-        dag, things = self.net.dag, "targets" if self.classes is None else "classes"
-        for came, wanted, what, where in (
+    def _check_widths(self, width: int) -> None:
+        dag, columns = self.net.dag, "targets" if self.classes is None else "classes"
+        for count, expected, name, ends in (
             (len(self.features), dag.num_inputs, "features", "inputs"),
-            (width, dag.num_outputs, things, "outputs"),
+            (width, dag.num_outputs, columns, "outputs"),
         ):
-            if came != wanted:
+            if count != expected:
                 raise DataError(
-                    f"there are {came:,} {what}, but the graph has {wanted:,} {where}, and without adaptors (--direct) "
-                    "each needs one of its own. Leave --direct away, or take a graph that fits."
+                    f"without adapters the graph needs one of its {ends} for each of the {name}: "
+                    f"got {count:,} {name}, but the graph has {expected:,} {ends}. Choose a graph that fits.",
+                    Repair("adapters", True, "put linear layers between them"),
                 )
 
 
 def linear(inputs: int, outputs: int, seed: int, dtype: torch.dtype) -> nn.Linear:
-    """A linear layer as torch initialises it, but drawn from a seed of its own."""
+    """A linear layer with torch's initialisation, drawn from a local seed."""
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=dtype)
     assert isinstance(layer, nn.Linear)
     generator = torch.Generator().manual_seed(seed)

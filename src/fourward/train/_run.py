@@ -1,21 +1,18 @@
-"""Runs: a model learns in a folder, which keeps its checkpoints, its curves and its result.
+"""Runs: train a model in a folder that holds its checkpoints, curves and metrics.
 
-best.safetensors   the model of the lowest held-out loss
-last.safetensors   the model as it stands, with all that it takes to go on
-history.csv        a row for each epoch
+best.safetensors   the model of the lowest validation loss
+last.safetensors   the latest model, with the state to resume from
+history.csv        a row per epoch
 tensorboard/       the same for TensorBoard
-result.json        measures of the best model on the rows it was tested on
+result.json        metrics of the best model on the test rows
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import shlex
 import signal
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,301 +20,273 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import torch
-from lightning.pytorch.callbacks import Callback, LambdaCallback
-from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from fourward._files import BEST, LAST, replacing
 from fourward._serialization import corrupt_file_errors
-from fourward.errors import DataError, FileError, FourwardError, OptionError, TrainingError
+from fourward.errors import DataError, FileError, FourwardError, OptionError, Repair, TrainingError
 from fourward.graph._dag import Dag
 from fourward.nn._fourward import FourWard
 from fourward.train import _checkpoint
-from fourward.train._callbacks import TensorBoard
-from fourward.train._data import Array, Data, read, split
-from fourward.train._devices import leave, places
-from fourward.train._fit import Best, as_samples, run_loop
+from fourward.train._callbacks import Callback, CheckpointCallback, TensorBoard
+from fourward.train._config import RunConfig
+from fourward.train._data import Array, Data, read_data, split
+from fourward.train._devices import Devices, exit_if_distributed, size_under_torchrun
+from fourward.train._fit import as_samples
 from fourward.train._history import History
-from fourward.train._loop import Loop, Paused, Watcher
-from fourward.train._metrics import measure
+from fourward.train._metrics import compute_metrics
 from fourward.train._model import Model, Scaling
-from fourward.train._options import PRECISIONS, Setup
-from fourward.view._curves import activation_map, learning_curves
+from fourward.train._trainer import StopRequested, Trainer
 
-#: Rows of an activation map.
-SHOWN = 200
-#: Seconds within an epoch after which the state is kept all the same.
-_LONG = 60.0
+_SAMPLE_INPUTS = 200  # rows of RunResult.sample_inputs
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a run came to."""
+class RunResult:
+    """The result of a run."""
 
-    out: Path
+    out: Path  #: its folder
     history: History
-    rows: dict[str, int]  #: how many there were to learn from, held out, and to test on
-    measures: dict[str, Any] | None  #: of the best model on the rows it was tested on, if there are any
+    rows: dict[str, int]  #: number of rows in "train", "validation" and "test"
+    metrics: dict[str, Any] | None  #: of the best model on the test rows; None if there are none
     model: Model  #: the best one
-    shown: Tensor  #: (S, inputs) what some rows, if possible such that it was tested on, bring to its network's inputs
+    sample_inputs: Tensor  #: (S, num_inputs) what some rows, of the test rows if there are any, are to its network
 
     @property
-    def blind(self) -> bool:
-        """Whether the network's outputs are the same for all that is shown to it, though that isn't."""
+    def constant_output(self) -> bool:
+        """Whether the network returns the same for all sample inputs, though they differ."""
         with torch.no_grad():
-            out = self.model.net(self.shown)
-        return bool((out == out[:1]).all()) and not bool((self.shown == self.shown[:1]).all())
+            out = self.model.net(self.sample_inputs)
+        return bool((out == out[:1]).all()) and not bool((self.sample_inputs == self.sample_inputs[:1]).all())
 
 
-class Interrupted(FourwardError):  # noqa: N818 - nothing is wrong
-    """Someone pressed Ctrl-C, or a cluster wants its machine back, and all is saved."""
+class ResumableError(FourwardError):
+    """A run stopped early; `resume_run(error.out)` continues it from its last checkpoint."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, out: Path) -> None:
+        super().__init__(message)
+        self.out = out  #: the folder of the run
+
+    def text(self, word: Callable[[Repair], str]) -> str:
+        """The message, and how to continue."""
+        return f"{super().text(word)} Call fourward.train.resume_run({str(self.out)!r}) to continue."
+
+
+class Interrupted(ResumableError):  # noqa: N818 - not an error
+    """Ctrl-C or SIGTERM stopped a run."""
 
     exit_code = 130
 
 
-def start(
+class SaveError(ResumableError, TrainingError):
+    """A checkpoint could not be written, for example because the disk is full; the one before it is intact."""
+
+
+def start_run(
     graph: Dag | FourWard,
-    setup: Setup,
+    config: RunConfig,
     out: str | Path,
     *,
-    direct: bool = False,
+    adapters: bool = True,
     network: Mapping[str, Any] | None = None,
-    watchers: Sequence[Watcher] = (),
-    **where: Any,
-) -> Result | None:
-    """Train a graph, or a network from the weights it has, in a new folder.
+    callbacks: Sequence[Callback] = (),
+    device: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
+) -> RunResult | None:
+    """Train a graph, or a network from its current weights, in a new folder.
 
     Args:
-        graph: A Dag, of which a network is made, or a network.
-        setup: What to learn, and how.
+        graph: A Dag, from which a network is made, or a network.
+        config: Data and hyperparameters.
         out: The folder.
-        direct: No linear layers between features and inputs, and between outputs and classes or targets.
-        network: Options of FourWard, for a Dag. Its outputs have no activation if `direct`, else that of the rest.
-        watchers: Called after some steps and after each epoch.
-        where: Devices, as `fourward.train._devices.places` gives them; default: one, a card where there is one.
+        adapters: Whether linear layers join features to inputs, and outputs to classes or targets.
+        network: Options of FourWard, for a Dag. Without adapters its outputs have no activation by default.
+        callbacks: Called every 32 steps and after each epoch.
+        device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
+        devices: Devices of this machine; they share each batch. Ignored under torchrun, which knows it.
+        num_nodes: Machines, each with as many devices. Ignored under torchrun.
 
     Returns:
-        The result in the first process, None in others.
+        The result in the process of rank 0, None in the others.
     """
-    out = Path(out)
-    first = "strategy" not in where or getattr(rank_zero_only, "rank", 0) == 0
-    if first and (out / LAST).exists():
-        raise OptionError(f"{out} already holds a run. Go on with it (--resume), or take another folder.")
-    data = _read(setup)
-    learn, _, _ = _parts(data, setup)
+    out, where = Path(out), Devices(device, *size_under_torchrun(devices, num_nodes))
+    if (out / LAST).exists():
+        raise OptionError(f"{out} already contains a run. Continue it with resume_run, or choose another folder.")
+    data = _read(config)
+    train, _, _ = _split(data, config)
     if isinstance(graph, Dag):
-        last = {"output_activation": "identity"} if direct else {}
-        options: dict[str, Any] = {"init": "kaiming_normal", "seed": setup.options.seed}
-        graph = FourWard(graph, **options | last | dict(network or {}))
+        outputs = {} if adapters else {"output_activation": "identity"}
+        options: dict[str, Any] = {"init": "kaiming_normal", "seed": config.train.seed}
+        graph = FourWard(graph, **options | outputs | dict(network or {}))
     model = Model(
         graph,
         data.features,
         data.targets,
         data.classes,
-        Scaling.of(data.x[learn]),
-        Scaling.of(data.y[learn]) if data.classes is None else None,
-        direct=direct,
-        seed=setup.options.seed,
+        Scaling.fit(data.x[train]),
+        Scaling.fit(data.y[train]) if data.classes is None else None,
+        adapters=adapters,
+        seed=config.train.seed,
     )
-    if first:
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out):  # or else it would be found only after the first epoch that nothing can be saved
-            pass
-    return _train(model, data, setup, out, None, watchers, where)
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=out):  # fails now, and not after the first epoch, if nothing can be saved there
+        pass
+    return _train(model, data, config, out, None, callbacks, where)
 
 
-def resume(
+def resume_run(
     out: str | Path,
     *,
     graph: Dag | FourWard | None = None,
     data: str | None = None,
-    watchers: Sequence[Watcher] = (),
-    **where: Any,
-) -> Result | None:
-    """Go on with a run in its folder, as if it had never stopped.
+    callbacks: Sequence[Callback] = (),
+    device: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
+) -> RunResult | None:
+    """Continue a run in its folder, to the same bits as if it had never stopped.
 
     Args:
         out: The folder; every process must see it.
-        graph: If given, checked to be the one that is trained there.
+        graph: If given, the run must be one of this graph.
         data: Where the data is now, if it has moved.
-        watchers: As in `start`.
-        where: Likewise.
+        callbacks: As in `start_run`.
+        device: As in `start_run`.
+        devices: As in `start_run`.
+        num_nodes: As in `start_run`.
     """
+    where = Devices(device, *size_under_torchrun(devices, num_nodes))
     path = Path(out) / LAST
-    model, said, state = _checkpoint.load(path)
-    if said is None or state is None:
-        raise FileError(f"{path} holds a model, but not the state of its training, so it can't go on.")
+    model, run, state = _checkpoint.load_checkpoint(path)
+    if run is None or state is None:
+        raise FileError(f"{path} holds a model without the state of its training, so it can't be resumed.")
     with corrupt_file_errors(path):
-        setup, digest = Setup.from_json(said["setup"]), said["digest"]
+        config, digest = RunConfig.from_json(run["config"]), run["digest"]
     if graph is not None:
         _checkpoint.check_graph(path, model, graph if isinstance(graph, Dag) else graph.dag)
-    setup = replace(setup, data=setup.place() if data is None else data)
-    found = _read(setup)
-    if found.digest != digest:
-        raise DataError(f"{setup.data} isn't the data that {out} learned from: its values are others.")
-    return _train(model, found, setup, Path(out), state, watchers, where)
+    config = replace(config, data=config.find_data() if data is None else data)
+    samples = _read(config)
+    if samples.digest != digest:
+        raise DataError(f"{config.data} isn't the data that {out} was trained on: its values differ.")
+    return _train(model, samples, config, Path(out), state, callbacks, where)
 
 
-def _read(setup: Setup) -> Data:
-    return read(setup.data, setup.target, task=setup.task, drop=setup.drop)
+def _read(config: RunConfig) -> Data:
+    return read_data(config.data, config.target, task=config.task, drop=config.drop)
 
 
-def _parts(data: Data, setup: Setup) -> tuple[Array, Array, Array]:
-    parts = split(data.y, setup.held, setup.test, setup.options.seed)
+def _split(data: Data, config: RunConfig) -> tuple[Array, Array, Array]:
+    parts = split(data.y, config.validation, config.test, config.train.seed)
     if len(parts[0]) == 0:
-        raise DataError(f"{setup.data} has {len(data.y):,} rows, too few to learn from.")
-    if setup.options.patience is not None and len(parts[1]) == 0:
-        raise OptionError("patience looks at held-out rows, but none are held out: raise the share of them.")
+        raise DataError(f"{config.data} has {len(data.y):,} rows, too few to train on.")
+    if config.train.patience is not None and len(parts[1]) == 0:
+        raise OptionError(
+            "patience needs validation rows, but there are none.",
+            Repair("validation", ..., "set aside a larger fraction of the rows"),
+        )
     return parts
 
 
 def _train(
     model: Model,
     data: Data,
-    setup: Setup,
+    config: RunConfig,
     out: Path,
     state: dict[str, Any] | None,
-    watchers: Sequence[Watcher],
-    where: dict[str, Any],
-) -> Result | None:
-    learn, held, test = _parts(data, setup)
-    keeper = Keeper(out, model, {"setup": setup.to_json(), "digest": data.digest})
-    samples, held_out = (_scaled(model, data, rows) if len(rows) else None for rows in (learn, held))
-    assert samples is not None
-    watching = [*watchers, TensorBoard(out / "tensorboard"), keeper]
+    callbacks: Sequence[Callback],
+    devices: Devices,
+) -> RunResult | None:
+    train, validation, test = _split(data, config)
+    checkpoint = CheckpointCallback(out, model, {"config": config.to_json(), "digest": data.digest})
     with corrupt_file_errors(out / LAST):
-        loop = Loop(model, data.task, setup.options, samples, held_out, watching, state)
-    if loop.finished:
-        write_history(loop.history, out / "history.csv")  # a crash, or someone, may have come before
+        trainer = Trainer(
+            model,
+            data.task,
+            config.train,
+            _standardise(model, data, train),
+            _standardise(model, data, validation) if len(validation) else None,
+            callbacks=[*callbacks, TensorBoard(out / "tensorboard"), checkpoint],
+            devices=devices,
+            precision=config.precision,
+            state=state,
+        )
+    if trainer.finished:
+        trainer.history.to_csv(out / "history.csv")  # a crash may have prevented it
     else:
-        _learn(loop, keeper, setup, where)
-    if loop.global_rank > 0:
+        _run_trainer(trainer, checkpoint)
+    if devices.rank > 0:
         return None
-    best, _, _ = _checkpoint.load(out / BEST)
-    measures = measure(best, data.x[test], data.y[test]) if len(test) else None
-    rows = {"learn": len(learn), "held": len(held), "test": len(test)}
-    said = {"epochs": loop.epoch, "best_epoch": loop.history.best_epoch + 1, "rows": rows, "test": measures}
-    with replacing(out / "result.json") as temporary:
-        temporary.write_text(json.dumps(said, indent=2, allow_nan=False) + "\n")
-    shown = _entering(best, data.x[test if len(test) else learn][:SHOWN])
-    return Result(out, loop.history, rows, measures, best, shown)
+    best, _, _ = _checkpoint.load_checkpoint(out / BEST)
+    rows = {"train": len(train), "validation": len(validation), "test": len(test)}
+    metrics = compute_metrics(best, data.x[test], data.y[test]) if len(test) else None
+    _write_result(out, trainer.history, rows, metrics)
+    sample_inputs = _network_inputs(best, data.x[test if len(test) else train][:_SAMPLE_INPUTS])
+    return RunResult(out, trainer.history, rows, metrics, best, sample_inputs)
 
 
-def _entering(model: Model, x: Array) -> Tensor:
-    scaled = torch.as_tensor(model.scale_x.apply(x)).to(model.net.weight.dtype)
-    with torch.no_grad():
-        entering: Tensor = model.enter(scaled)
-    return entering
-
-
-def draw(result: Result) -> list[Path]:
-    """Draw the learning curves, and how active each layer of the best model is; the files."""
-    curves, active = result.out / "curves.png", result.out / "activations.png"
-    learning_curves(result.out / "history.csv", curves)
-    activation_map(result.model.net, result.shown, active)
-    return [curves, active]
-
-
-def _learn(loop: Loop, keeper: Keeper, setup: Setup, where: dict[str, Any]) -> None:
-    go_on = f"Go on with: fourward train --out {shlex.quote(str(keeper.out))} --resume"
-    try:
-        with _asking(loop) as callbacks:
-            run_loop(loop, precision=PRECISIONS[setup.precision], callbacks=callbacks, **where or places("auto"))
-    except (Paused, KeyboardInterrupt) as stop:
-        if loop.global_rank > 0:
-            leave()  # with 0: another code is a failure for Lightning, which would kill the first process, still saving
-        if isinstance(stop, Paused):
-            raise Interrupted(f"interrupted in epoch {loop.epoch + 1}, and saved. {go_on}") from None
-        if keeper.saved:
-            raise Interrupted(f"interrupted at once. What was saved before is whole. {go_on}") from None
-        raise
-    except OSError as error:
-        if not keeper.saved:
-            raise
-        file = f"{error.filename}: " if error.filename is not None else ""
-        raise TrainingError(f"{file}{error.strerror or error}. What was saved before is whole. {go_on}") from error
-    if loop.global_rank == 0:
-        keeper.keep(loop)
-
-
-def _scaled(model: Model, data: Data, rows: Array) -> tuple[Any, Any]:
+def _standardise(model: Model, data: Data, rows: Array) -> tuple[Tensor, Tensor]:
     y = data.y[rows] if model.scale_y is None else model.scale_y.apply(data.y[rows])
     return as_samples(model.scale_x.apply(data.x[rows]), y, data.task, model.net.weight.dtype)
 
 
-class Keeper(Best):
-    """Keeps the best and the last model in a folder; saving takes at most about a tenth of the time."""
-
-    def __init__(self, out: Path, model: Model, setup: dict[str, Any]) -> None:
-        super().__init__()
-        self.out, self.model, self.setup = out, model, setup
-        self.took, self.kept = 0.0, 0.0
-
-    @property
-    def saved(self) -> bool:
-        """Whether there is something to go on from."""
-        return (self.out / LAST).exists()
-
-    def after_steps(self, loop: Loop) -> None:
-        """Save where epochs are long."""
-        if time.perf_counter() - self.kept > max(_LONG, 10 * self.took):
-            self.keep(loop)
-
-    def after_epoch(self, loop: Loop) -> None:
-        """Save, if that isn't too soon."""
-        super().after_epoch(loop)
-        if time.perf_counter() - self.kept > 10 * self.took:
-            self.keep(loop)
-
-    def paused(self, loop: Loop) -> None:
-        """Save."""
-        self.keep(loop)
-
-    def keep(self, loop: Loop) -> None:
-        """Write both checkpoints and the history, each whole."""
-        start = time.perf_counter()
-        loop.check_finite()
-        if self.weights is not None:
-            now = {name: value.clone() for name, value in self.model.state_dict().items()}
-            self.model.load_state_dict(self.weights)
-            _checkpoint.save(self.out / BEST, self.model, self.setup)
-            self.model.load_state_dict(now)
-        _checkpoint.save(self.out / LAST, self.model, self.setup, loop.state())
-        write_history(loop.history, self.out / "history.csv")
-        self.kept = time.perf_counter()
-        self.took = self.kept - start
+def _run_trainer(trainer: Trainer, checkpoint: CheckpointCallback) -> None:
+    out = checkpoint.out
+    try:
+        with _stop_on_signal(trainer):
+            trainer.run()
+        if trainer.devices.rank == 0:
+            checkpoint.save(trainer)
+    except StopRequested:
+        if trainer.devices.rank > 0:
+            exit_if_distributed()
+        raise Interrupted(f"interrupted in epoch {trainer.epoch + 1}, and saved.", out) from None
+    except KeyboardInterrupt:  # the second one
+        if trainer.devices.rank > 0:
+            exit_if_distributed()
+        if not checkpoint.saved:
+            raise
+        raise Interrupted("interrupted at once; the last checkpoint is intact.", out) from None
+    except OSError as error:
+        if not checkpoint.saved:
+            raise
+        file = f"{error.filename}: " if error.filename is not None else ""
+        raise SaveError(f"{file}{error.strerror or error}. The last checkpoint is intact.", out) from error
 
 
-def write_history(history: History, path: Path) -> None:
-    """A row for each epoch, counted from 1."""
-    rows = history.rows()
-    with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0] if rows else ["epoch"])
-        writer.writeheader()
-        writer.writerows(rows)
+def _write_result(out: Path, history: History, rows: dict[str, int], metrics: dict[str, Any] | None) -> None:
+    result = {"epochs": len(history.train_loss), "best_epoch": history.best_epoch + 1, "rows": rows, "test": metrics}
+    with replacing(out / "result.json") as temporary:
+        temporary.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n")
+
+
+def _network_inputs(model: Model, x: Array) -> Tensor:
+    """(rows, num_inputs) features as they reach the network."""
+    scaled = torch.as_tensor(model.scale_x.apply(x)).to(model.net.weight.dtype)
+    with torch.no_grad():
+        inputs: Tensor = model.input_adapter(scaled)
+    return inputs
 
 
 @contextmanager
-def _asking(loop: Loop) -> Iterator[list[Callback]]:
-    """The first Ctrl-C or SIGTERM asks the loop to pause; the second is as ever.
-
-    Lightning answers SIGTERM in a way of its own, so ours takes its place once training starts: with this callback.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield []
+def _stop_on_signal(trainer: Trainer) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks the trainer to stop; the second has its usual effect."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
         return
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
 
-    def ask(number: int, _: Any) -> None:
-        loop.asked_to_pause = True
+    def request_stop(number: int, _: Any) -> None:
+        trainer.stop_requested = True
         signal.signal(number, before[signal.Signals(number)])
 
-    def replace_theirs(*_: Any) -> None:
-        signal.signal(signal.SIGTERM, ask)
-
-    signal.signal(signal.SIGINT, ask)
+    for number in numbers:
+        signal.signal(number, request_stop)
     try:
-        yield [LambdaCallback(on_train_start=replace_theirs)]
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
