@@ -1,4 +1,4 @@
-"""That the paper's methods are the paper's: which products they do, and that masks hold."""
+"""The paper's methods follow the paper: the shapes of their products, and masks without leaks."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ GRAPHS = ["Erdos-Renyi", "complete", "layered MLP", "C. elegans", "source neuron
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_masked_takes_the_predecessors_of_each_layer(name):
-    """Algorithm 1: for each layer that holds neurons, |L_l| rows and |P_l| columns, and one for the bias."""
+def test_masked_gathers_the_predecessors_of_each_layer(name):
+    """Algorithm 1: for each layer with neurons, |L_l| rows and |P_l| columns, and one for the bias."""
     dag = case(name).dag
     net = paper.Masked4Ward(dag)
     level = net.layering.level
@@ -20,21 +20,21 @@ def test_masked_takes_the_predecessors_of_each_layer(name):
     shapes = []
     for nodes in neurons:
         if len(nodes):
-            known = np.unique(dag.source[np.isin(dag.target, nodes)])
-            assert (level[known] < level[nodes[0]]).all()
-            shapes.append((len(nodes), len(known) + 1))
+            sources = np.unique(dag.source[np.isin(dag.target, nodes)])
+            assert (level[sources] < level[nodes[0]]).all()
+            shapes.append((len(nodes), len(sources) + 1))
     assert [tuple(weight.shape) for weight in net.weights] == shapes
     assert sum(mask[:, :-1].sum().item() for mask in net.masks.tensors()) == dag.num_edges
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_deepstruct_skips_pairs_without_edges(name):
-    """Algorithm 5: a product for each pair of layers that an edge joins, and for no other."""
+    """Algorithm 5: a product for each pair of layers with an edge between them, and for no other."""
     dag = case(name).dag
     net = paper.DeepStruct(dag)
     level = np.where(np.isin(np.arange(dag.num_nodes), dag.inputs), -1, net.layering.level)
-    joined = {(level[u], level[v]) for u, v in dag.edges.tolist()}
-    assert len(net.weights) == len(joined)
+    connected = {(level[u], level[v]) for u, v in dag.edges.tolist()}
+    assert len(net.weights) == len(connected)
     assert all(mask.any() for mask in net.masks.tensors())
 
 
@@ -45,8 +45,8 @@ def test_sequential_has_a_vector_for_each_neuron():
 
 
 @pytest.mark.parametrize("cls", [paper.Masked4Ward, paper.DeepStruct])
-def test_masks_hold_whatever_the_raw_weights_are(cls):
-    """The mask trick: what the mask hides has no effect and no gradient."""
+def test_masked_weights_have_no_effect(cls):
+    """Weights where the mask is 0 have no effect and no gradient."""
     dag = case("Erdos-Renyi").dag
     net = cls(dag, seed=0, dtype=torch.float64)
     same = FourWard(dag, seed=1, dtype=torch.float64)
@@ -64,7 +64,7 @@ def test_masks_hold_whatever_the_raw_weights_are(cls):
 
 @pytest.mark.parametrize("cls", [paper.Masked4Ward, paper.SequentialBaseline, paper.DeepStruct])
 @pytest.mark.parametrize("name", [name for name in ZOO if "2000" not in name])
-def test_edge_weights_go_in_and_come_out(cls, name):
+def test_edge_weights_round_trip(cls, name):
     dag = case(name).dag
     net = cls(dag)
     weight, bias = torch.randn(dag.num_edges), torch.randn(len(dag.neurons))

@@ -1,4 +1,4 @@
-"""What the three methods share: keywords, flat weights in and out, and lists of tensors that cost nothing."""
+"""What the three methods share: keywords, conversion from and to flat weights, and lists of tensors."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fourward.nn._dag_module import DagModule
 from fourward.nn._init import Init
 
 
-class Level(NamedTuple):
+class Layer(NamedTuple):
     """The neurons of a layer, and the edges into them."""
 
     nodes: IntArray  # node indices, ascending
-    edge: IntArray  # which edges of the Dag lead here
-    slot: IntArray  # the place of each edge's target among nodes
-    source: IntArray  # the node where each edge starts
+    edge: IntArray  # indices of the edges in dag.edges
+    slot: IntArray  # index of each edge's target in `nodes`
+    source: IntArray  # source node of each edge
 
 
-class Place(NamedTuple):
-    """Where the numbers of one parameter stand in the flat vectors of weights or biases."""
+class ParameterMap(NamedTuple):
+    """Which entries of a parameter are which weights of edges, or which biases of neurons."""
 
     parameter: Tensor
-    within: IntArray  # flat places in the parameter
-    flat: IntArray  # the edges, or for biases the neurons, that they belong to
+    entry: IntArray  # indices into the flattened parameter
+    flat: IntArray  # indices into the weights (E,), or into the biases (N-I,)
 
 
 class TensorList(nn.Module):
-    """Tensors that move with the module and that no state_dict holds."""
+    """Tensors that move with the module, but aren't in its state_dict."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
         super().__init__()
@@ -48,22 +48,22 @@ class TensorList(nn.Module):
             self.register_buffer(str(i), tensor, persistent=False)
 
     def tensors(self) -> list[Tensor]:
-        """All of them, without the lookup by name that torch does for each."""
+        """The tensors as a list; torch would look each up by name."""
         return list(self._buffers.values())  # type: ignore[arg-type]
 
 
-def parameters_of(module: nn.ParameterList) -> list[nn.Parameter]:
-    """All of them, without the lookup by name that torch does for each, and as functional_call puts them."""
+def list_parameters(module: nn.ParameterList) -> list[nn.Parameter]:
+    """The parameters as a list, those of functional_call included; torch would look each up by name."""
     return list(module._parameters.values())  # type: ignore[arg-type]
 
 
 class PaperMethod(DagModule):
-    """A method of the paper, with FourWard's keywords; it has no engine to choose."""
+    """A method of the paper, with the keywords of FourWard except `engine`."""
 
-    like: Tensor  # () of the parameters' dtype and device
+    like: Tensor  # empty, of the parameters' dtype and device
     inputs: Tensor
     outputs: Tensor
-    hidden: Tensor  # (N,) neither input nor output
+    hidden: Tensor  # (N,) True for nodes that are neither inputs nor outputs
 
     def __init__(
         self,
@@ -94,53 +94,53 @@ class PaperMethod(DagModule):
 
     @abstractmethod
     def _build(self, dtype: torch.dtype) -> None:
-        """Make the parameters, of any values, and the index tensors."""
+        """Create the parameters, of any values, and the index tensors."""
 
     @abstractmethod
-    def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
-        """Where the parameters' numbers stand among the weights, and among the biases."""
+    def _parameter_maps(self) -> tuple[Iterator[ParameterMap], Iterator[ParameterMap]]:
+        """The maps of the weights, and those of the biases."""
 
     def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
-        """Copy weights (E,) and biases (N-I,), as FourWard has them, into the method's own parameters."""
+        """Copy weights (E,) and biases (N-I,), as FourWard has them, into this method's parameters."""
         flat = self._check_edge_weights(weight, bias, self.has_bias)
         with torch.no_grad():
-            for values, places in zip(flat, self._places(), strict=True):
+            for values, maps in zip(flat, self._parameter_maps(), strict=True):
                 if values is None:
                     continue
-                for place in places:
-                    target = place.parameter.view(-1)
-                    target[index_tensor(place.within)] = values[index_tensor(place.flat)].to(target)
+                for parameter, entry, index in maps:
+                    target = parameter.view(-1)
+                    target[index_tensor(entry)] = values[index_tensor(index)].to(target)
 
     def edge_weights(self, *, grad: bool = False) -> tuple[Tensor, Tensor | None]:
-        """The weights (E,) and biases (N-I,) as FourWard has them; with grad=True their gradients."""
+        """The weights (E,) and biases (N-I,) as FourWard has them, or with grad=True their gradients."""
         like = self.like
         weight, bias = like.new_zeros(self.dag.num_edges), like.new_zeros(len(self.dag.neurons))
-        for values, places in zip((weight, bias), self._places(), strict=True):
-            for place in places:
-                tensor = place.parameter.grad if grad else place.parameter.detach()
+        for values, maps in zip((weight, bias), self._parameter_maps(), strict=True):
+            for parameter, entry, index in maps:
+                tensor = parameter.grad if grad else parameter.detach()
                 if tensor is not None:
-                    values[index_tensor(place.flat)] = tensor.reshape(-1)[index_tensor(place.within)]
+                    values[index_tensor(index)] = tensor.reshape(-1)[index_tensor(entry)]
         return weight, bias if self.has_bias else None
 
-    def _levels(self) -> list[Level]:
-        """The layers that hold neurons, from first to last."""
+    def _list_layers(self) -> list[Layer]:
+        """The layers that contain neurons, from first to last."""
         plan = self.plan
         edge = np.arange(plan.dag.num_edges) if plan.edge is None else plan.edge
-        levels = []
+        layers = []
         for start, stop in pairwise(plan.level_start.tolist()):
-            into = slice(plan.edge_start[start], plan.edge_start[stop])
-            source = plan.dag.source[edge[into]]
-            levels.append(Level(plan.order[start:stop], edge[into], plan.target[into] - start, source))
-        return levels
+            incoming = slice(plan.edge_start[start], plan.edge_start[stop])
+            source = plan.dag.source[edge[incoming]]
+            layers.append(Layer(plan.order[start:stop], edge[incoming], plan.target[incoming] - start, source))
+        return layers
 
-    def _neuron(self) -> IntArray:
-        """(N,) which bias belongs to each node."""
-        neuron = np.full(self.dag.num_nodes, -1)
-        neuron[self.dag.neurons] = np.arange(len(self.dag.neurons))
-        return neuron
+    def _bias_index(self) -> IntArray:
+        """(N,) index of each node's bias; -1 for inputs."""
+        index = np.full(self.dag.num_nodes, -1)
+        index[self.dag.neurons] = np.arange(len(self.dag.neurons))
+        return index
 
-    def _scale(self, dropout: Dropout | None, batch: int) -> Tensor | None:
-        """(N, B) what dropout multiplies each node with, by node index."""
+    def _dropout_scale(self, dropout: Dropout | None, batch: int) -> Tensor | None:
+        """(N, B) the factors of dropout, by node index."""
         if dropout is None:
             return None
         node = torch.arange(self.dag.num_nodes, device=self.like.device)

@@ -1,4 +1,4 @@
-"""DeepStruct: a product for each pair of layers, by the paper's equation and Algorithm 5."""
+"""DeepStruct: a matrix product for each pair of layers, the paper's equation and Algorithm 5."""
 
 from __future__ import annotations
 
@@ -12,76 +12,76 @@ from torch import Tensor, nn
 from fourward._arrays import IntArray
 from fourward.engine._base import index_tensor
 from fourward.engine._dropout import Dropout
-from fourward.paper._base import PaperMethod, Place, TensorList, parameters_of
+from fourward.paper._base import PaperMethod, ParameterMap, TensorList, list_parameters
 
 
 class _Pair(NamedTuple):
-    """The edges between two layers; pairs without any are skipped, as the paper says."""
+    """The edges between two layers; pairs of layers without edges are skipped, as in the paper."""
 
-    earlier: int  # 0 for the inputs, l + 1 for the neurons of level l
-    edge: IntArray  # the edges of the Dag
-    within: IntArray  # their flat places in the weights between the layers
+    earlier: int  # 0 for the inputs, l + 1 for layer l of neurons
+    edge: IntArray  # indices of the edges in dag.edges
+    entry: IntArray  # their indices into the flattened weights between the layers
 
 
 class DeepStruct(PaperMethod):
-    """For each layer: add up masked dense products with every earlier layer that it has edges from."""
+    """For each layer: sum masked dense products with every earlier layer that it has edges from."""
 
     position: Tensor
-    last: Tensor
+    output_position: Tensor
 
     def _build(self, dtype: torch.dtype) -> None:
         plan = self.plan
-        self.levels = self._levels()
-        bounds = np.concatenate(([0], plan.level_start))  # positions where the inputs and the levels start
+        self.layers = self._list_layers()
+        bounds = np.concatenate(([0], plan.level_start))  # positions where the inputs and the layers start
         weights, masks = [], []
         self.pairs: list[list[_Pair]] = []
-        for level in self.levels:
-            position = plan.position[level.source]
-            layer = np.searchsorted(bounds, position, side="right") - 1
-            by_layer = np.argsort(layer, kind="stable")
-            earlier, first = np.unique(layer[by_layer], return_index=True)
+        for layer in self.layers:
+            position = plan.position[layer.source]
+            source_layer = np.searchsorted(bounds, position, side="right") - 1
+            by_layer = np.argsort(source_layer, kind="stable")
+            earlier, first = np.unique(source_layer[by_layer], return_index=True)
             pairs = []
-            for j, start, stop in zip(earlier.tolist(), first, [*first[1:], len(layer)], strict=False):
-                chosen = by_layer[start:stop]
+            for j, start, stop in zip(earlier.tolist(), first, [*first[1:], len(source_layer)], strict=False):
+                edges = by_layer[start:stop]
                 width = int(bounds[j + 1] - bounds[j])
-                within = level.slot[chosen] * width + position[chosen] - bounds[j]
-                mask = torch.zeros(len(level.nodes), width, dtype=dtype)
-                mask.view(-1)[index_tensor(within)] = 1
+                entry = layer.slot[edges] * width + position[edges] - bounds[j]
+                mask = torch.zeros(len(layer.nodes), width, dtype=dtype)
+                mask.view(-1)[index_tensor(entry)] = 1
                 masks.append(mask)
                 weights.append(nn.Parameter(torch.zeros_like(mask)))
-                pairs.append(_Pair(j, level.edge[chosen], within))
+                pairs.append(_Pair(j, layer.edge[edges], entry))
             self.pairs.append(pairs)
         self.weights, self.masks = nn.ParameterList(weights), TensorList(masks)
-        columns = [nn.Parameter(torch.zeros(len(level.nodes), 1, dtype=dtype)) for level in self.levels]
+        columns = [nn.Parameter(torch.zeros(len(layer.nodes), 1, dtype=dtype)) for layer in self.layers]
         self.biases = nn.ParameterList(columns if self.has_bias else [])
-        members = [index_tensor(level.nodes) for level in self.levels]
+        members = [index_tensor(layer.nodes) for layer in self.layers]
         self.members = TensorList(members)
         self.register_buffer("position", index_tensor(plan.position), persistent=False)
-        self.register_buffer("last", index_tensor(plan.outputs), persistent=False)
+        self.register_buffer("output_position", index_tensor(plan.outputs), persistent=False)
 
-    def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
-        neuron = self._neuron()
-        pairs = [pair for level in self.pairs for pair in level]
-        weights = (Place(p, pair.within, pair.edge) for p, pair in zip(self.weights, pairs, strict=True))
+    def _parameter_maps(self) -> tuple[Iterator[ParameterMap], Iterator[ParameterMap]]:
+        bias_index = self._bias_index()
+        pairs = [pair for layer in self.pairs for pair in layer]
+        weights = (ParameterMap(p, pair.entry, pair.edge) for p, pair in zip(self.weights, pairs, strict=True))
         biases = (
-            Place(p, np.arange(len(level.nodes)), neuron[level.nodes])
-            for p, level in zip(self.biases, self.levels, strict=False)
+            ParameterMap(p, np.arange(len(layer.nodes)), bias_index[layer.nodes])
+            for p, layer in zip(self.biases, self.layers, strict=False)
         )
         return weights, biases
 
     def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
         a = [x.t()]
-        scale = self._scale(dropout, len(x))
-        weights = iter(parameters_of(self.weights))
+        scale = self._dropout_scale(dropout, len(x))
+        weights = iter(list_parameters(self.weights))
         masks = iter(self.masks.tensors())
-        biases = parameters_of(self.biases)
-        for i, (level, pairs, members) in enumerate(zip(self.levels, self.pairs, self.members.tensors(), strict=True)):
+        biases = list_parameters(self.biases)
+        for i, (layer, pairs, members) in enumerate(zip(self.layers, self.pairs, self.members.tensors(), strict=True)):
             z: Tensor | None = biases[i] if self.has_bias else None
             for pair in pairs:
                 masked = next(masks) * next(weights)
                 z = masked @ a[pair.earlier] if z is None else torch.addmm(z, masked, a[pair.earlier])
             if z is None:
-                z = x.new_zeros(len(level.nodes), len(x))
+                z = x.new_zeros(len(layer.nodes), len(x))
             new = self.level_activations.forward(i, z.expand(-1, len(x)), self.custom_activations)
             a.append(new if scale is None else new * scale.index_select(0, members))
-        return torch.cat(a).index_select(0, self.position if all_nodes else self.last).t()
+        return torch.cat(a).index_select(0, self.position if all_nodes else self.output_position).t()

@@ -11,47 +11,46 @@ from torch import Tensor, nn
 from fourward.engine._base import index_tensor
 from fourward.engine._dropout import Dropout
 from fourward.engine._torch_activations import TORCH_FUNCTIONS, apply_activation
-from fourward.paper._base import PaperMethod, Place, TensorList, parameters_of
+from fourward.paper._base import PaperMethod, ParameterMap, TensorList, list_parameters
 
 
 class SequentialBaseline(PaperMethod):
-    """For each neuron: gather its predecessors' activations, multiply with its weight vector.
+    """For each neuron: gather its predecessors' activations, multiply by its weight vector.
 
-    The bias is the last entry of the weight vector, met by a row of ones. The layering plays no part.
+    The bias is the last entry of the weight vector, multiplied by a row of ones. The layering is not used.
     """
 
     def _build(self, dtype: torch.dtype) -> None:
         dag = self.dag
-        is_neuron = np.zeros(dag.num_nodes, np.bool_)
-        is_neuron[dag.neurons] = True
-        self.nodes: list[int] = dag.order[is_neuron[dag.order]].tolist()
-        code = self.plan.node_code
-        self.codes: list[int] = code[self.nodes].tolist()
-        ones = [dag.num_nodes] if self.has_bias else []
-        self.first = dag.in_start[dag.position[self.nodes]]  # where each neuron's edges start, and stop
-        self.last = dag.in_start[dag.position[self.nodes] + 1]
-        known = [dag.source[first:last] for first, last in zip(self.first, self.last, strict=True)]
-        self.predecessors = TensorList([index_tensor(np.append(u, ones)) for u in known])
-        self.weights = nn.ParameterList([nn.Parameter(torch.zeros(len(u) + len(ones), dtype=dtype)) for u in known])
+        self.nodes: list[int] = dag.order[dag.num_inputs :].tolist()  # the neurons, in topological order
+        self.codes: list[int] = self.plan.node_code[self.nodes].tolist()
+        bias_row = [dag.num_nodes] if self.has_bias else []
+        self.start = dag.in_start[dag.position[self.nodes]]  # the edges into node i of `nodes` are start[i]:stop[i]
+        self.stop = dag.in_start[dag.position[self.nodes] + 1]
+        sources = [dag.source[start:stop] for start, stop in zip(self.start, self.stop, strict=True)]
+        self.predecessors = TensorList([index_tensor(np.append(u, bias_row)) for u in sources])
+        self.weights = nn.ParameterList(
+            [nn.Parameter(torch.zeros(len(u) + len(bias_row), dtype=dtype)) for u in sources]
+        )
 
-    def _places(self) -> tuple[Iterator[Place], Iterator[Place]]:
-        neuron = self._neuron()
-        own = list(zip(self.weights, self.nodes, self.first, self.last, strict=True))
-        weights = (Place(p, np.arange(last - first), np.arange(first, last)) for p, _, first, last in own)
-        biases = (Place(p, np.array([len(p) - 1]), neuron[[v]]) for p, v, _, _ in own if self.has_bias)
+    def _parameter_maps(self) -> tuple[Iterator[ParameterMap], Iterator[ParameterMap]]:
+        bias_index = self._bias_index()
+        rows = list(zip(self.weights, self.nodes, self.start, self.stop, strict=True))
+        weights = (ParameterMap(p, np.arange(stop - start), np.arange(start, stop)) for p, _, start, stop in rows)
+        biases = (ParameterMap(p, np.array([len(p) - 1]), bias_index[[v]]) for p, v, _, _ in rows if self.has_bias)
         return weights, biases
 
     def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
         a = x.new_empty(self.dag.num_nodes + 1, len(x))
         a.index_copy_(0, self.inputs, x.t())
         a[-1] = 1
-        # Rows taken apart once are quicker to write to, but autograd can't follow that.
+        # Writing to unbound rows is faster, but autograd can't differentiate it.
         rows = [] if torch.is_grad_enabled() else a.unbind(0)
-        scale = self._scale(dropout, len(x))
+        scale = self._dropout_scale(dropout, len(x))
         neurons = zip(
             self.nodes,
             self.codes,
-            parameters_of(self.weights),
+            list_parameters(self.weights),
             self.predecessors.tensors(),
             strict=True,
         )
