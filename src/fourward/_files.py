@@ -1,4 +1,4 @@
-"""What all packages know of files: atomic writes, and the checkpoints in the folder of a training run."""
+"""Atomic writes, which leave no half-written file; names of the checkpoints in the folder of a training run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LAST = "last.safetensors"  #: likewise: the checkpoint after the latest epoch
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, of the same ending; renamed to it if the block ends well, else removed.
+    """A temporary path beside `path`, with the same extension; renamed to it if the block succeeds, else removed.
 
-    What the block wrote reaches the disk before the name does. An OSError names `path`.
+    The data is on disk (fsync) before the file has its name. An OSError names `path`, not the temporary file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")

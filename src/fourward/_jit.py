@@ -1,4 +1,4 @@
-"""Compilation with Numba, cached on disk where a cache can be written."""
+"""Compilation with Numba, cached on disk if the cache folder is writable."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def cached_njit(function: F) -> F:
-    """A kernel that walks arrays, without the interpreter lock."""
+    """Compile a kernel on arrays; it releases the interpreter lock."""
     return cast(F, _cached(lambda cache: njit(cache=cache, nogil=True)(function)))
 
 
 def cached_cfunc(function: Callable[..., object], signature: Any) -> int:
-    """The address of a function that C code can call."""
-    pointer = _cached(lambda cache: cfunc(signature, cache=cache)(function))
-    _ENTRIES.append(pointer)
-    return int(pointer.address)
+    """Compile a function that C code can call, and return its address."""
+    compiled = _cached(lambda cache: cfunc(signature, cache=cache)(function))
+    _COMPILED.append(compiled)
+    return int(compiled.address)
 
 
-_ENTRIES: list[Any] = []  # compiled code lives as long as what holds it
+_COMPILED: list[Any] = []  # keeps the machine code behind the addresses alive
 
 
 def _cached(compile_: Callable[[bool], Any]) -> Any:
     try:
         return compile_(True)
-    except (RuntimeError, OSError) as error:  # no folder for a cache, or one that can't be written
-        logging.getLogger("fourward").info("kernels are compiled anew in each process: %s", error)
+    except (RuntimeError, OSError) as error:  # no cache folder, or a read-only one
+        logging.getLogger("fourward").info("kernels are recompiled in each process: %s", error)
         return compile_(False)

@@ -1,4 +1,4 @@
-"""How much memory is free, asked before work that may need more."""
+"""Available memory, to check before work that may need more."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def available() -> int | None:
-    """Bytes that this process can still take, or None where the system doesn't say."""
-    known = [amount for amount in (_of_system(), _of_group()) if amount is not None]
-    return min(known, default=None)
+def available_memory() -> int | None:
+    """Bytes that this process can still allocate, or None if the system doesn't tell."""
+    limits = (_system_memory(), _cgroup_memory())
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _of_system() -> int | None:
+def _system_memory() -> int | None:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -24,17 +24,17 @@ def _of_system() -> int | None:
         return None
 
 
-def _of_group() -> int | None:
-    """What a container's limit leaves."""
+def _cgroup_memory() -> int | None:
+    """What is left of a container's limit."""
     try:
         limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
         return max(int(limit) - int(used), 0)
-    except (OSError, ValueError):  # no such group, or "max"
+    except (OSError, ValueError):  # no cgroup, or no limit: "max"
         return None
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in the unit that reads best.
+    """A number of bytes, in the largest unit of which there is at least one.
 
     >>> format_bytes(3 * 2**30), format_bytes(12)
     ('3.0 GiB', '12 bytes')

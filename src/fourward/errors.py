@@ -1,4 +1,4 @@
-"""Every error of fourward: each says what was expected, what it got instead, and how to repair it."""
+"""All errors of fourward. A message has what was expected, what it got instead, and how to repair it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Repair:
 
 
 class FourwardError(Exception):
-    """Base class of all errors that fourward raises on purpose.
+    """Base class of all errors that fourward raises.
 
     Args:
         message: What was expected and what it got instead, as sentences.
-        repairs: Options that repair it; `str(error)` names them behind the message.
+        repairs: Options that repair it; `str(error)` names them after the message.
     """
 
     exit_code = 2  #: of the command line: 2 for bad input, 1 for a failure
@@ -42,20 +42,21 @@ class FourwardError(Exception):
     def __str__(self) -> str:
         return self.text(Repair.as_keyword)
 
-    def text(self, word: Callable[[Repair], str]) -> str:
-        """The message and its repairs, each worded by `word`."""
+    def text(self, format_option: Callable[[Repair], str]) -> str:
+        """The message and its repairs, their options formatted by a function."""
         message = super().__str__()
         if not self.repairs:
             return message
-        return f"{message} Pass {', or '.join(f'{word(repair)} to {repair.effect}' for repair in self.repairs)}."
+        repairs = (f"{format_option(repair)} to {repair.effect}" for repair in self.repairs)
+        return f"{message} Pass {', or '.join(repairs)}."
 
     def prepend(self, context: str) -> None:
-        """Put what the error belongs to, such as a file, before its message."""
+        """Put context, such as the name of a file, before the message."""
         self.args = (f"{context}: {super().__str__()}",)
 
 
 class GraphError(FourwardError, ValueError):
-    """A graph, its labels, its inputs or its outputs can't become a Dag."""
+    """A graph, its labels, its inputs or its outputs are invalid."""
 
 
 class CycleError(GraphError):
@@ -63,10 +64,10 @@ class CycleError(GraphError):
 
     def __init__(self, cycle: Sequence[Hashable], *repairs: Repair) -> None:
         self.cycle = list(cycle)
-        ways = "" if repairs else ", or call fourward.orient.remove_feedback(graph) to remove a small set of them"
+        call = "" if repairs else ", or call fourward.orient.remove_feedback(graph) to remove a small set of them"
         super().__init__(
             f"the graph has a directed cycle of {pluralize(len(cycle) - 1, 'edge')}: {format_path(cycle)}. "
-            f"A network needs a graph without cycles: remove one of these edges{ways}.",
+            f"A network needs an acyclic graph: remove one of these edges{call}.",
             *repairs,
         )
 
@@ -75,7 +76,7 @@ class CycleError(GraphError):
 
 
 class FileError(FourwardError, ValueError):
-    """A file isn't what its ending says, is damaged, or holds what can't be read safely."""
+    """A file is missing, corrupt, not of the format that its extension says, or unsafe to read."""
 
 
 class LayeringError(FourwardError, ValueError):
@@ -83,82 +84,82 @@ class LayeringError(FourwardError, ValueError):
 
 
 class PlanError(FourwardError, ValueError):
-    """A plan breaks its own rules; this is a defect of fourward, not of the caller."""
+    """A plan violates its invariants: a bug of fourward, not of the caller."""
 
 
 class InputError(FourwardError, ValueError):
-    """The tensor given to a network has the wrong type, dtype, device or shape."""
+    """The input of a network has the wrong type, dtype, device or shape."""
 
 
 class ActivationError(FourwardError, ValueError):
-    """An activation is unknown, or given to a neuron that can't have it."""
+    """An activation is unknown, or not applicable to its neuron."""
 
 
 class InitError(FourwardError, ValueError):
-    """An initialisation is unknown or did not do its work."""
+    """An initialisation is unknown, or did not initialise the weights."""
 
 
 class WeightError(FourwardError, ValueError):
-    """A vector of weights or biases doesn't fit the graph."""
+    """Weights or biases do not fit the graph, or are not finite."""
 
 
 class OptionError(FourwardError, ValueError):
-    """An option of a network or a generator is out of its range."""
+    """An option has an invalid value."""
 
 
 class EngineError(FourwardError, ValueError):
-    """An engine is unknown, or can't run what was asked of it."""
+    """An engine is unknown, or does not support the request."""
 
 
 class StudyError(FourwardError, RuntimeError):
-    """A results file can't be read or written, or isn't one."""
+    """A results file can't be read or written, or is not a results file."""
 
 
 class DataError(FourwardError, ValueError):
-    """A table, an array or a target can't be learned from."""
+    """A table, an array or a target is unusable for training or evaluation."""
 
 
 class TrainingError(FourwardError, RuntimeError):
-    """Training could not go on."""
+    """Training failed and can't continue."""
 
     exit_code = 1
 
 
 class MissingExtraError(FourwardError, ImportError):
-    """A package of an optional extra isn't installed."""
+    """A package of an optional extra is not installed."""
 
     exit_code = 1
 
 
 def require(package: str, extra: str) -> ModuleType:
-    """Import a package that belongs to an extra, or say which pip command installs it."""
+    """Import a package of an optional extra; raises with the pip command that installs it."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package.partition(".")[0]:
-            raise  # the package is there; something inside it is broken, and that is what to show
+            raise  # the package is installed, but broken inside: show that
         raise MissingExtraError(
-            f"this needs the package {error.name!r}, which isn't installed. "
+            f"the package {error.name!r} is required, but not installed. "
             f"Install it with: pip install 'fourward[{extra}]'"
         ) from error
 
 
-def format_path(labels: Sequence[Hashable], most: int = 12) -> str:
-    """Labels as a path `a -> b -> c`, its middle left out where it is long."""
-    if len(labels) <= most:
+def format_path(labels: Sequence[Hashable], limit: int = 12) -> str:
+    """Labels as a path `a -> b -> c`; the middle of a long one is omitted."""
+    if len(labels) <= limit:
         return " -> ".join(map(repr, labels))
-    half = most // 2
-    left_out = len(labels) - 2 * half
-    return " -> ".join([*map(repr, labels[:half]), f"... {left_out:,} more ...", *map(repr, labels[-half:])])
+    half = limit // 2
+    omitted = len(labels) - 2 * half
+    return " -> ".join([*map(repr, labels[:half]), f"... {omitted:,} more ...", *map(repr, labels[-half:])])
 
 
-def pluralize(number: int, word: str) -> str:
-    """A number of things, in words."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def pluralize(count: int, noun: str) -> str:
+    """A count and its noun: "1 edge", "3 edges"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def summarize(items: Iterable[object], most: int = 5) -> str:
-    """The first few items, comma separated, with a count of the rest."""
+def summarize(items: Iterable[object], limit: int = 5) -> str:
+    """The first items, comma separated, and the number of the others."""
     listed = list(items)
-    rest = len(listed) - most
-    return ", ".join(map(repr, listed[:most])) + (f" and {rest:,} more" if rest > 0 else "")
+    rest = len(listed) - limit
+    return ", ".join(map(repr, listed[:limit])) + (f" and {rest:,} more" if rest > 0 else "")

@@ -52,7 +52,7 @@ def test_ctrl_c_within_a_command_is_reported(monkeypatch, capsys):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_spec, "find", stop)
+    monkeypatch.setattr(_spec, "resolve_graph", stop)
     assert app.main(["info", "er:9:0.5"]) == 130
     assert capsys.readouterr().err == "fourward: interrupted\n"
 

@@ -52,8 +52,8 @@ def test_a_connectome_with_its_strengths(run):
     assert got.weight.sum() == worm.strength.sum() - removed_strength(worm)
     edges = files.read("removed.csv").graph
     assert [(edges.labels[u], edges.labels[v]) for u, v in zip(edges.source, edges.target, strict=True)] == worm.removed
-    assert run("graph", "c-elegans", "--out", "bare.csv", "--bare")[0] == 0
-    assert files.read_dag("bare.csv").weight is None
+    assert run("graph", "c-elegans", "--out", "topology.csv", "--topology-only")[0] == 0
+    assert files.read_dag("topology.csv").weight is None
 
 
 def removed_strength(worm):
@@ -155,7 +155,7 @@ def test_an_npz_of_pickles(run, tmp_path):
 
 def test_an_edge_list_larger_than_memory(run, monkeypatch):
     files.write(generate.chain(10_000), "x.csv")
-    monkeypatch.setattr(_io._memory, "available", lambda: 2**18)
+    monkeypatch.setattr(_io._memory, "available_memory", lambda: 2**18)
     code, _, err = run("info", "x.csv")
     assert code == 2
     assert "it has about 9,999 edges, which would take about 976.5 KiB of memory, but 256.0 KiB are free" in err

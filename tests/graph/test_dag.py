@@ -34,10 +34,10 @@ def test_from_pairs_of_labels():
     assert (dag.num_nodes, dag.num_edges, dag.num_inputs, dag.num_outputs) == (4, 4, 2, 1)
 
 
-def test_edges_stand_as_they_are_walked():
+def test_edges_are_in_execution_order():
     dag = generate.erdos_renyi(50, 0.3, seed=0)
-    place = dag.position[dag.edges].astype(int)
-    assert (np.diff(place[:, 1] * 50 + place[:, 0]) > 0).all()
+    position = dag.position[dag.edges].astype(int)
+    assert (np.diff(position[:, 1] * 50 + position[:, 0]) > 0).all()
     for q, v in enumerate(dag.order):
         assert (dag.edges[dag.in_start[q] : dag.in_start[q + 1], 1] == v).all()
     assert (dag.in_degree == np.bincount(dag.target, minlength=50)).all()
@@ -49,7 +49,7 @@ def test_inputs_come_first_in_the_order():
 
 
 @pytest.mark.parametrize("kind", [list, np.array, tuple, iter, torch.tensor, lambda v: np.array(v, ">i8"), numpy_pairs])
-def test_integers_stand_in_ascending_order(kind):
+def test_integers_are_sorted(kind):
     dag = Dag.from_edges(kind([(7, 2), (2, 5)]))
     assert list(dag.labels) == [2, 5, 7]
     assert label_pairs(dag) == {(7, 2), (2, 5)}
@@ -80,7 +80,7 @@ def test_nodes_by_count_and_by_label():
     assert dag.edges.tolist() == [[0, 2]]
 
 
-def test_chosen_inputs_and_outputs_keep_their_order():
+def test_inputs_and_outputs_keep_their_order():
     dag = Dag.from_edges(PAIRS, inputs=["b", "a"], outputs=["c", "d", "a"])
     assert [dag.labels[v] for v in dag.inputs] == ["b", "a"]
     assert [dag.labels[v] for v in dag.outputs] == ["c", "d", "a"]
@@ -128,8 +128,8 @@ def test_mask():
 
 def test_find_edges():
     dag = Dag.from_edges(PAIRS)
-    found = dag.find_edges(PAIRS)
-    assert [(dag.labels[u], dag.labels[v]) for u, v in dag.edges[found].tolist()] == PAIRS
+    index = dag.find_edges(PAIRS)
+    assert [(dag.labels[u], dag.labels[v]) for u, v in dag.edges[index].tolist()] == PAIRS
     with pytest.raises(GraphError, match=r"'d', 'a'"):
         dag.find_edges([("d", "a")])
 
@@ -166,10 +166,22 @@ def test_frozen():
     dag = Dag.from_edges(PAIRS)
     with pytest.raises(AttributeError):
         dag.labels = ()
-    for name in ("edges", "inputs", "outputs", "order", "in_start", "in_degree", "out_degree", "neurons", "position"):
-        for one in (dag, pickle.loads(pickle.dumps(dag))):
+    for name in (
+        "edges",
+        "inputs",
+        "outputs",
+        "order",
+        "in_start",
+        "in_degree",
+        "out_degree",
+        "neurons",
+        "position",
+        "longest_path_to_sink",
+        "longest_path_from_source",
+    ):
+        for frozen in (dag, pickle.loads(pickle.dumps(dag))):
             with pytest.raises(ValueError, match="read-only"):
-                getattr(one, name)[...] = 0
+                getattr(frozen, name)[...] = 0
 
 
 def test_equal_hash_copy_pickle():
@@ -183,12 +195,23 @@ def test_equal_hash_copy_pickle():
 
 
 @given(st.integers(0, 10**6))
+def test_longest_paths_are_those_of_networkx(seed):
+    dag = generate.erdos_renyi(30, 0.1, seed=seed)
+    graph = nx.DiGraph(dag.edges.tolist())
+    graph.add_nodes_from(range(dag.num_nodes))
+    for length, view in ((dag.longest_path_to_sink, graph), (dag.longest_path_from_source, graph.reverse())):
+        for v in range(dag.num_nodes):
+            reachable = view.subgraph({v} | nx.descendants(view, v))
+            assert length[v] == nx.dag_longest_path_length(reachable)
+
+
+@given(st.integers(0, 10**6))
 def test_order_is_topological(seed):
     dag = generate.erdos_renyi(30, 0.2, seed=seed)
-    place = np.empty(dag.num_nodes, int)
-    place[dag.order] = np.arange(dag.num_nodes)
+    position = np.empty(dag.num_nodes, int)
+    position[dag.order] = np.arange(dag.num_nodes)
     assert sorted(dag.order) == list(range(dag.num_nodes))
-    assert (place[dag.source] < place[dag.target]).all()
+    assert (position[dag.source] < position[dag.target]).all()
 
 
 def test_a_cycle_is_printed_by_its_labels():
@@ -211,7 +234,7 @@ def test_a_cycle_of_a_million_nodes_is_found_at_once():
 
 
 BAD = {
-    "self-loop": (lambda: Dag.from_edges([("a", "a"), ("a", "b")]), r"itself.*'a'"),
+    "self-loop": (lambda: Dag.from_edges([("a", "a"), ("a", "b")]), r"1 self-loop, at: 'a'"),
     "duplicate": (lambda: Dag.from_edges([("a", "b"), ("a", "b")]), r"duplicate edges: \('a', 'b'\)"),
     "empty": (lambda: Dag.from_edges([]), "empty"),
     "empty array": (lambda: Dag.from_edges(np.empty((0, 2), int)), "empty"),
@@ -228,36 +251,45 @@ BAD = {
     "not square": (lambda: Dag.from_scipy(sp.coo_array((2, 3))), "square"),
     "mask of numbers": (lambda: Dag.from_mask(np.ones((2, 2))), "boolean"),
     "flat mask": (lambda: Dag.from_mask(np.ones(3, bool)), "square"),
-    "labels of a matrix": (lambda: Dag.from_scipy(sp.coo_array((2, 2)), labels=list("abc")), "3 labels"),
+    "labels of a matrix": (
+        lambda: Dag.from_scipy(sp.coo_array((2, 2)), labels=list("abc")),
+        "expected 2 labels.* got 3",
+    ),
     "labels twice": (lambda: Dag.from_edges([("a", "b")], nodes=["a", "b", "a"]), r"duplicate labels: 'a'"),
-    "node out of range": (lambda: Dag.from_edges([(0, 5)], nodes=3), "node 5"),
-    "negative node": (lambda: Dag.from_edges([(0, -1)], nodes=3), "node -1"),
+    "node out of range": (lambda: Dag.from_edges([(0, 5)], nodes=3), "from 0 to 2 for nodes=3, got an edge at 5"),
+    "negative node": (lambda: Dag.from_edges([(0, -1)], nodes=3), "got an edge at -1"),
     "negative count": (lambda: Dag.from_edges([], nodes=-1), "non-negative.*got -1"),
     "node not listed": (lambda: Dag.from_edges([("a", "b")], nodes=["a"]), r"doesn't list: 'b'"),
     "number not listed": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=[0, 1]), r"doesn't list: 9"),
-    "number among names": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=["a"]), "other labels"),
-    "three ends": (lambda: Dag.from_edges([("a", "b", "c")]), r"edge number 0 is \('a', 'b', 'c'\)"),
-    "a set of names": (lambda: Dag.from_edges({("a", "b")}), "edges came as a set.*nodes="),
-    "inputs as a set": (lambda: Dag.from_edges(PAIRS, inputs={"a", "b"}), "inputs= came as a set"),
-    "outputs as a set": (lambda: Dag.from_edges(PAIRS, outputs=frozenset("d")), "outputs= came as a set"),
-    "a graph as edges": (lambda: Dag.from_edges(nx.DiGraph([("a", "b")])), "DiGraph came as edges.*Dag.from_networkx"),
+    "number among names": (lambda: Dag.from_edges(np.array([[0, 9]]), nodes=["a"]), "nodes= lists others: 'a'"),
+    "three ends": (lambda: Dag.from_edges([("a", "b", "c")]), r"got edges\[0\] = \('a', 'b', 'c'\)"),
+    "a set of names": (lambda: Dag.from_edges({("a", "b")}), "edges must not be a set.*nodes="),
+    "inputs as a set": (lambda: Dag.from_edges(PAIRS, inputs={"a", "b"}), "inputs must be ordered, got a set"),
+    "outputs as a set": (
+        lambda: Dag.from_edges(PAIRS, outputs=frozenset("d")),
+        "outputs must be ordered, got a frozenset",
+    ),
+    "a graph as edges": (
+        lambda: Dag.from_edges(nx.DiGraph([("a", "b")])),
+        "expected pairs of labels, got a DiGraph.*Dag.from_networkx",
+    ),
     "a mapping": (lambda: Dag.from_edges({("a", "b"): 1}), "got dict"),
     "Dag itself": (lambda: Dag(PAIRS), "Dag.from_edges"),
-    "no pair": (lambda: Dag.from_edges([1, 2]), "edge number 0 is 1"),
+    "no pair": (lambda: Dag.from_edges([1, 2]), r"got edges\[0\] = 1"),
     "unhashable": (lambda: Dag.from_edges([([1], [2])]), "hashable"),
     "wrong shape": (lambda: Dag.from_edges(np.zeros((3, 3), int)), r"\(E, 2\)"),
     "no edges at all": (lambda: Dag.from_edges(5), "got int"),
     "a string": (lambda: Dag.from_edges("ab"), "got str"),
-    "input not in a list": (lambda: Dag.from_edges([(0, 1)], inputs=0), r"inputs=0 came.*list of labels"),
-    "input as text": (lambda: Dag.from_edges(PAIRS, inputs="a"), r"inputs='a' came.*list of labels"),
-    "unhashable input": (lambda: Dag.from_edges(PAIRS, inputs=[["a"]]), r"inputs= holds \['a'\].*hashable"),
+    "input not in a list": (lambda: Dag.from_edges([(0, 1)], inputs=0), r"inputs must be a list of labels.*got 0"),
+    "input as text": (lambda: Dag.from_edges(PAIRS, inputs="a"), r"inputs must be a list of labels.*got 'a'"),
+    "unhashable input": (lambda: Dag.from_edges(PAIRS, inputs=[["a"]]), r"inputs must be hashable.*got \['a'\]"),
     "unhashable node": (lambda: Dag.from_edges(PAIRS, nodes=[[1]]), "hashable"),
-    "nodes as a fraction": (lambda: Dag.from_edges(PAIRS, nodes=2.0), r"nodes=2.0 came"),
-    "dense matrix": (lambda: Dag.from_scipy(np.eye(3, k=1)), "scipy.sparse matrix was wanted, but a ndarray"),
-    "pairs to networkx": (lambda: Dag.from_networkx([(0, 1)]), "networkx graph was wanted, but a list"),
-    "networkx to rustworkx": (lambda: Dag.from_rustworkx(nx.DiGraph()), "rustworkx graph was wanted, but a DiGraph"),
-    "unhashable label": (lambda: Dag.from_edges(PAIRS).index(["a"]), "no node has the label"),
-    "unknown label": (lambda: Dag.from_edges(PAIRS).index("q"), "no node has the label 'q'"),
+    "nodes as a fraction": (lambda: Dag.from_edges(PAIRS, nodes=2.0), r"nodes must be a list of labels.*got 2.0"),
+    "dense matrix": (lambda: Dag.from_scipy(np.eye(3, k=1)), "expected a scipy.sparse matrix, got ndarray"),
+    "pairs to networkx": (lambda: Dag.from_networkx([(0, 1)]), "expected a networkx graph, got list"),
+    "networkx to rustworkx": (lambda: Dag.from_rustworkx(nx.DiGraph()), "expected a rustworkx graph, got DiGraph"),
+    "unhashable label": (lambda: Dag.from_edges(PAIRS).index(["a"]), r"unknown label \['a'\]"),
+    "unknown label": (lambda: Dag.from_edges(PAIRS).index("q"), "unknown label 'q'"),
     "float indices": (lambda: Dag.from_arrays([[0.0, 1.0]]), r"\(E, 2\) array of integers, got float64"),
     "boolean indices": (lambda: Dag.from_arrays([[False, True]]), "integers, got bool"),
     "flat indices": (lambda: Dag.from_arrays([0, 1]), r"got int64 of shape \(2,\)"),
@@ -274,15 +306,18 @@ BAD = {
         lambda: Dag.from_arrays([[0, 1], [1, 0]], labels=["a", "b"]),
         "'a' -> 'b' -> 'a'|'b' -> 'a' -> 'b'",
     ),
-    "self-loop of indices": (lambda: Dag.from_arrays([[0, 0]]), "itself, at: 0"),
+    "self-loop of indices": (lambda: Dag.from_arrays([[0, 0]]), "1 self-loop, at: 0"),
     "repeated pair of indices": (lambda: Dag.from_arrays([[0, 1], [0, 1]]), r"duplicate edges: \(0, 1\)"),
-    "labels as text": (lambda: Dag.from_arrays([[0, 1]], labels="ab"), "labels='ab'"),
+    "labels as text": (lambda: Dag.from_arrays([[0, 1]], labels="ab"), "labels must be a list of labels.*got 'ab'"),
     "labels twice for arrays": (lambda: Dag.from_arrays([[0, 1]], labels=["a", "a"]), "duplicate labels: 'a'"),
-    "negative count for arrays": (lambda: Dag.from_arrays([], labels=-1), "labels must be a non-negative count"),
+    "negative count for arrays": (lambda: Dag.from_arrays([], labels=-1), "labels must be a non-negative int"),
     "empty arrays": (lambda: Dag.from_arrays([]), "empty"),
     "align lacks an edge": (lambda: Dag.from_edges(PAIRS).align([1.0], PAIRS[:1]), "each of the graph's 4 edges once"),
     "align repeats an edge": (lambda: Dag.from_edges(PAIRS).align([1] * 4, PAIRS[:1] * 4), "4 pairs with 1 distinct"),
-    "align a stranger": (lambda: Dag.from_edges(PAIRS).align([1.0], [("d", "a")]), r"lacks 1 .*'d', 'a'"),
+    "align a stranger": (
+        lambda: Dag.from_edges(PAIRS).align([1.0], [("d", "a")]),
+        r"1 of these pairs are not edges.*'d', 'a'",
+    ),
     "pairs out of range": (lambda: Dag.from_edges(PAIRS).find_edges([[0, 4]], by="index"), "0 to 3, got 4"),
     "values": (lambda: Dag.from_edges(PAIRS).to_scipy([1.0]), "one value for each of 4"),
 }

@@ -1,11 +1,11 @@
-"""Edge lists: what each first line means, and what is wrong is told by line."""
+"""Edge lists: what the first line means, and errors with line numbers."""
 
 import pytest
 
 from fourward import Dag, files, generate
 from fourward.errors import FileError, OptionError
 from fourward.graph import _io
-from tests.graph.put import put
+from tests.graph.write_file import write_file
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ from tests.graph.put import put
         ("pre A,post A\npost A,b\n", ["pre A", "post A", "b"], None),
     ],
 )
-def test_edge_lists_as_they_come(text, labels, weight, tmp_path):
-    got = files.read(put(tmp_path, "x.csv", text))
+def test_labels_and_weights_of_edge_lists(text, labels, weight, tmp_path):
+    got = files.read(write_file(tmp_path, "x.csv", text))
     assert list(got.graph.labels) == labels
     assert (got.weight is None) == (weight is None)
     assert weight is None or got.weight.tolist() == weight
@@ -65,81 +65,85 @@ def test_edge_lists_as_they_come(text, labels, weight, tmp_path):
         ("x.edgelist", "a,b\n", [("a", "b")]),
     ],
 )
-def test_endings_and_delimiters(name, text, pairs, tmp_path):
-    assert files.read_dag(put(tmp_path, name, text)).dag == Dag.from_edges(pairs)
+def test_extensions_and_delimiters(name, text, pairs, tmp_path):
+    assert files.read_dag(write_file(tmp_path, name, text)).dag == Dag.from_edges(pairs)
 
 
-def test_names_say_which_end_is_which(tmp_path):
-    assert files.read_dag(put(tmp_path, "x.csv", "post,pre\na,b\n")).dag == Dag.from_edges([("b", "a")])
+def test_names_tell_source_from_target(tmp_path):
+    assert files.read_dag(write_file(tmp_path, "x.csv", "post,pre\na,b\n")).dag == Dag.from_edges([("b", "a")])
 
 
 @pytest.mark.parametrize("name", ["weight", "syn_count", "Synapses", "synapseCount"])
-def test_names_say_which_column_holds_the_weights(name, tmp_path):
-    path = put(tmp_path, "x.csv", f"pre_root_id,post_root_id,neuropil,{name}\n720575940600000001,7,LO,3\n7,9,ME,4\n")
+def test_names_tell_the_column_of_weights(name, tmp_path):
+    path = write_file(
+        tmp_path, "x.csv", f"pre_root_id,post_root_id,neuropil,{name}\n720575940600000001,7,LO,3\n7,9,ME,4\n"
+    )
     assert files.read_dag(path).weight.tolist() == [3, 4]
 
 
-def test_columns_of_a_table_with_more(tmp_path):
-    path = put(tmp_path, "x.csv", "pre,post,where,area\n7,8,LO,3\n8,9,ME,4\n")
+def test_columns_of_a_wider_table(tmp_path):
+    path = write_file(tmp_path, "x.csv", "pre,post,where,area\n7,8,LO,3\n8,9,ME,4\n")
     for columns in (["pre", "post", "area"], [1, 2, 4], ["1", "2", "4"]):
         got = files.read_dag(path, columns=columns)
         assert got.dag == Dag.from_edges([(7, 8), (8, 9)])
         assert got.weight.tolist() == [3, 4]
     assert files.read_dag(path, columns=["post", "pre"]).dag == Dag.from_edges([(8, 7), (9, 8)])
     assert files.read_dag(path, columns=[1, 3], header=False).dag.num_nodes == 6
-    with pytest.raises(FileError, match=r"line 2: the weight 'LO'.*--columns"):
+    with pytest.raises(
+        FileError, match=r"line 2: expected a finite weight in column 3, got 'LO'.*columns=\.\.\. to choose"
+    ):
         files.read(path)
     with pytest.raises(OptionError, match=r"no column 'from': its columns are pre, post, where, area"):
         files.read(path, columns=["from", "to"])
-    with pytest.raises(OptionError, match="two or three"):
+    with pytest.raises(OptionError, match="columns must be two or three"):
         files.read(path, columns=["pre"])
     with pytest.raises(OptionError, match="options of edge lists"):
-        files.read(put(tmp_path, "x.json", "{}"), columns=[1, 2])
+        files.read(write_file(tmp_path, "x.json", "{}"), columns=[1, 2])
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("a,b\nb\n", r"x\.csv, line 2 has 1 columns"),
-        ("source,target\na,b,c\n", r"line 2 has 3 columns"),
-        ("# top\na,b\n\n# mid\nb,c,d\n", r"line 5 has 3 columns"),
-        ("a,b,1\nb,c,x\n", r"line 2: the weight 'x' is no finite number"),
-        ("a,b,1\nb,c,inf\n", r"line 2: the weight 'inf' is no finite number"),
-        ("1,2,NA\n2,3,.5\n", r"line 1: the weight 'NA' is no finite number"),
-        ("a,b,nan\nb,c,1\n", r"line 1: the weight 'nan' is no finite number"),
+        ("a,b\nb\n", r"x\.csv, line 2: expected 2 columns separated by ',', got 1"),
+        ("source,target\na,b,c\n", r"line 2: expected 2 columns.*got 3"),
+        ("# top\na,b\n\n# mid\nb,c,d\n", r"line 5: expected 2 columns.*got 3"),
+        ("a,b,1\nb,c,x\n", r"line 2: expected a finite weight in column 3, got 'x'"),
+        ("a,b,1\nb,c,inf\n", r"line 2: expected a finite weight in column 3, got 'inf'"),
+        ("1,2,NA\n2,3,.5\n", r"line 1: expected a finite weight in column 3, got 'NA'"),
+        ("a,b,nan\nb,c,1\n", r"line 1: expected a finite weight in column 3, got 'nan'"),
         ("a,b,1\nb,c,\n", r"line 2: a label or a weight is missing"),
         ("a,b\n,c\n", r"line 2: a label or a weight is missing"),
         ("1,2\n,3\n", r"line 2: a label or a weight is missing"),
         ("", "is empty"),
         ("\n\n", "no edges"),
         ("# only this\n", "no edges"),
-        ("source,target\n", "no edges below"),
-        (",here,there\n0,1,2\n", r"line 1: the first column has no name"),
-        ("alone\n", r"line 1: an edge has a source and a target"),
+        ("source,target\n", "but no edges"),
+        (",here,there\n0,1,2\n", r"line 1: the first column has no name.*columns="),
+        ("alone\n", r"line 1: expected a source and a target, got 'alone'"),
         ("a,b\rb,c\r", "carriage return"),
-        ("a,b\nb,é\n".encode("latin-1"), "no UTF-8"),
+        ("a,b\nb,é\n".encode("latin-1"), "expected UTF-8 text"),
         ("a,b\nb,c\n".encode("utf-16"), "UTF-16"),
-        (b"\x00" * 2**21, "no edge list"),
-        ('# fourward {"nodes": [1]}\n1,2\n', "2, which the list of nodes"),
-        ("# fourward {nodes}\n1,2\n", "should be JSON"),
-        ('# fourward {"nodes": 5}\n1,2\n', "should list labels"),
+        (b"\x00" * 2**21, "too many for an edge list"),
+        ('# fourward {"nodes": [1]}\n1,2\n', "the label 2, which the list of nodes"),
+        ("# fourward {nodes}\n1,2\n", "expected a JSON object"),
+        ('# fourward {"nodes": 5}\n1,2\n', "expected lists of labels"),
     ],
 )
-def test_edge_lists_that_are_wrong(text, match, tmp_path):
+def test_invalid_edge_lists(text, match, tmp_path):
     with pytest.raises(FileError, match=match):
-        files.read(put(tmp_path, "x.csv", text))
+        files.read(write_file(tmp_path, "x.csv", text))
 
 
 def test_a_table_of_two_columns_after_one_of_three(tmp_path):
-    """The first line wins, and the line that differs is named, however far down it stands."""
+    """The first line counts, and the error names the line that differs, however late."""
     text = "".join(f"{k},{k + 1},1\n" for k in range(50_000)) + "1,2\n"
-    with pytest.raises(FileError, match="line 50001 has 2 columns"):
-        files.read(put(tmp_path, "x.csv", text))
+    with pytest.raises(FileError, match=r"line 50001: expected 3 columns.*got 2"):
+        files.read(write_file(tmp_path, "x.csv", text))
 
 
 def test_the_estimate_of_an_edge_list_is_near(tmp_path, monkeypatch):
     files.write(generate.chain(100_001), tmp_path / "x.csv")
-    monkeypatch.setattr(_io._memory, "available", lambda: 1000)
+    monkeypatch.setattr(_io._memory, "available_memory", lambda: 1000)
     with pytest.raises(FileError) as caught:
         files.read(tmp_path / "x.csv")
     count = int(str(caught.value).split("it has about ")[1].split(" ")[0].replace(",", ""))

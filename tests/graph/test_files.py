@@ -1,4 +1,4 @@
-"""Graph files: what is written is read again, and what is wrong is told, by line where there are lines."""
+"""Graph files: round trips of every format, and errors, with line numbers where there are lines."""
 
 import contextlib
 import gzip
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from fourward import Dag, connectomes, files, generate
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
 from fourward.graph import _io
-from tests.graph.put import put
+from tests.graph.write_file import write_file
 
 FORMATS = ["graphml", "gexf", "json", "mtx", "npz", "csv", "tsv", "edges"]
 WITH_NEURONS = ["graphml", "gexf", "json", "npz"]
-PACKED = [f"{name}{gz}" for name in FORMATS for gz in ("", ".gz") if name + gz != "npz.gz"]
+WITH_GZIP = [f"{name}{gz}" for name in FORMATS for gz in ("", ".gz") if name + gz != "npz.gz"]
 
 DAGS = {
     "random": generate.erdos_renyi(40, 0.15, seed=1),
@@ -41,14 +41,14 @@ def assert_same_dag(got, want):
     assert all(isinstance(a, str) == isinstance(b, str) for a, b in zip(got.labels, want.labels, strict=True))
 
 
-@pytest.mark.parametrize("ending", PACKED)
+@pytest.mark.parametrize("extension", WITH_GZIP)
 @pytest.mark.parametrize("name", DAGS)
-def test_what_is_written_is_read_again(name, ending, tmp_path):
-    dag, path = DAGS[name], tmp_path / f"graph.{ending}"
+def test_round_trip(name, extension, tmp_path):
+    dag, path = DAGS[name], tmp_path / f"graph.{extension}"
     rng = np.random.default_rng(0)
     weight, bias = rng.normal(size=dag.num_edges), rng.normal(size=len(dag.neurons))
     activation = ["tanh", "relu", None] * len(bias)
-    neurons = {"bias": bias, "activation": activation[: len(bias)]} if ending.split(".")[0] in WITH_NEURONS else {}
+    neurons = {"bias": bias, "activation": activation[: len(bias)]} if extension.split(".")[0] in WITH_NEURONS else {}
     files.write(dag, path, weight=weight, **neurons)
     got = files.read_dag(path)
     assert_same_dag(got.dag, dag)
@@ -64,43 +64,43 @@ def test_what_is_written_is_read_again(name, ending, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("extension", FORMATS)
 @given(data=st.data())
-def test_any_text_is_a_label(ending, data, tmp_path_factory):
+def test_any_text_is_a_label(extension, data, tmp_path_factory):
     text = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), min_size=1)
     labels = data.draw(st.lists(text, min_size=2, max_size=6, unique=True))
     ends = st.integers(0, len(labels) - 1)
     pairs = data.draw(st.sets(st.tuples(ends, ends).map(sorted).map(tuple).filter(lambda p: p[0] < p[1])))
     dag = Dag.from_edges([(labels[u], labels[v]) for u, v in pairs], nodes=labels)
-    path = tmp_path_factory.mktemp("labels") / f"graph.{ending}"
+    path = tmp_path_factory.mktemp("labels") / f"graph.{extension}"
     files.write(dag, path, weight=np.linspace(-1, 1, dag.num_edges))
     assert_same_dag(files.read_dag(path).dag, dag)
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "mtx", "edges"])
-def test_formats_without_a_place_for_biases_say_so(ending, tmp_path):
-    with pytest.raises(FileError, match=r"no place for biases.*graphml"):
-        files.write(generate.chain(3), tmp_path / f"x.{ending}", bias=[1, 2])
+@pytest.mark.parametrize("extension", ["csv", "tsv", "mtx", "edges"])
+def test_formats_that_cant_store_biases(extension, tmp_path):
+    with pytest.raises(FileError, match=r"can't store biases.*graphml"):
+        files.write(generate.chain(3), tmp_path / f"x.{extension}", bias=[1, 2])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("dag", "change", "error", "text"),
     [
-        (Dag.from_edges([("a", 1)]), {}, GraphError, "all text, or all whole numbers"),
-        (Dag.from_edges([((0, 1), (1, 2))]), {}, GraphError, "all text, or all whole numbers"),
-        (Dag.from_edges([(2**70, 1)]), {}, GraphError, "64 bits"),
-        (generate.chain(3), {"weight": [1.0]}, WeightError, "2 were wanted"),
-        (generate.chain(3), {"weight": [1.0, float("nan")]}, WeightError, "finite"),
-        (Dag.from_edges([("a\x00", "b")]), {"name": "x.graphml"}, GraphError, "XML can't hold"),
+        (Dag.from_edges([("a", 1)]), {}, GraphError, "all text or all 64-bit integers"),
+        (Dag.from_edges([((0, 1), (1, 2))]), {}, GraphError, "all text or all 64-bit integers"),
+        (Dag.from_edges([(2**70, 1)]), {}, GraphError, "64-bit integers"),
+        (generate.chain(3), {"weight": [1.0]}, WeightError, r"expected weight of shape \(2,\), got shape \(1,\)"),
+        (generate.chain(3), {"weight": [1.0, float("nan")]}, WeightError, "weight contains inf or NaN"),
+        (Dag.from_edges([("a\x00", "b")]), {"name": "x.graphml"}, GraphError, "XML doesn't allow"),
         (Dag.from_edges([("a\n", "b")]), {"name": "x.csv"}, GraphError, "line break"),
-        (Dag.from_edges([("", "b")]), {"name": "x.csv"}, GraphError, "empty label"),
-        (generate.chain(2), {"name": "x.npz.gz"}, FileError, "packed already"),
-        (generate.chain(2), {"name": "x.dot"}, FileError, r"\.graphml.*--format"),
-        (generate.chain(2), {"format": "dot"}, OptionError, "no graph format 'dot'"),
+        (Dag.from_edges([("", "b")]), {"name": "x.csv"}, GraphError, "can't be empty"),
+        (generate.chain(2), {"name": "x.npz.gz"}, FileError, "already compressed"),
+        (generate.chain(2), {"name": "x.dot"}, FileError, r"\.graphml.*format=\.\.\."),
+        (generate.chain(2), {"format": "dot"}, OptionError, "unknown graph format 'dot'"),
     ],
 )
-def test_what_a_file_cant_hold_isnt_written(dag, change, error, text, tmp_path):
+def test_what_a_format_cant_store_isnt_written(dag, change, error, text, tmp_path):
     name = change.pop("name", "x.json")
     with pytest.raises(error, match=text):
         files.write(dag, tmp_path / name, **change)
@@ -112,70 +112,72 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     files.write(generate.chain(2), path)
     before = path.read_bytes()
 
-    def full(loaded, file):
+    def fill_disk(annotated, file):
         file.write(b"{")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(files._FORMATS, "json", files._FORMATS["json"]._replace(write=full))
+    monkeypatch.setitem(files._FORMATS, "json", files._FORMATS["json"]._replace(write=fill_disk))
     with pytest.raises(OSError, match="No space"):
         files.write(generate.chain(9), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_any_format_can_be_read_bare(tmp_path):
-    for ending in FORMATS:
-        path, neurons = tmp_path / f"x.{ending}", {"bias": [1, 2]} if ending in WITH_NEURONS else {}
+def test_topology_of_any_format(tmp_path):
+    for extension in FORMATS:
+        path, neurons = tmp_path / f"x.{extension}", {"bias": [1, 2]} if extension in WITH_NEURONS else {}
         files.write(generate.chain(3), path, weight=[1, 2], **neurons)
-        assert files.read_dag(path, bare=True) == (generate.chain(3), None, None, None, (), 0)
-    text = put(tmp_path, "y.csv", "a,b,much\nb,c,little\n")
-    assert files.read_dag(text, bare=True).dag.num_edges == 2
+        assert files.read_dag(path, topology_only=True) == (generate.chain(3), None, None, None, (), 0)
+    text = write_file(tmp_path, "y.csv", "a,b,much\nb,c,little\n")
+    assert files.read_dag(text, topology_only=True).dag.num_edges == 2
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "mtx", "npz", "graphml", "gexf", "json"])
-def test_a_file_larger_than_memory_says_what_it_needs_before_it_starts(ending, tmp_path, monkeypatch):
-    path = tmp_path / f"x.{ending}"
+@pytest.mark.parametrize("extension", ["csv", "csv.gz", "mtx", "npz", "graphml", "gexf", "json"])
+def test_a_file_larger_than_memory_is_refused_before_it_is_read(extension, tmp_path, monkeypatch):
+    path = tmp_path / f"x.{extension}"
     dag = generate.chain(3_000)
     files.write(dag, path)
     assert files.read_dag(path).dag == dag
-    monkeypatch.setattr(_io._memory, "available", lambda: 20_000)
-    with pytest.raises(FileError, match=r"too large for this machine: .*about .*iB of memory, but 19\.5 KiB are free"):
+    monkeypatch.setattr(_io._memory, "available_memory", lambda: 20_000)
+    with pytest.raises(
+        FileError, match=r"too large for this machine: .*about .*iB of memory, but 19\.5 KiB are available"
+    ):
         files.read(path)
 
 
 def test_gzip_that_grows_past_memory_is_stopped(tmp_path, monkeypatch):
-    """Its first part packs badly, so that the estimate is low; the rest packs well."""
+    """Its first part compresses badly, so that the estimate is low; the rest compresses well."""
     noise = np.random.default_rng(0).bytes(2**21)
-    path = put(tmp_path, "x.csv.gz", gzip.compress(noise) + gzip.compress(b"\0" * 2**27))
-    monkeypatch.setattr(_io._memory, "available", lambda: 2**24)
-    with pytest.raises(FileError, match="unpacks to more than"):
+    path = write_file(tmp_path, "x.csv.gz", gzip.compress(noise) + gzip.compress(b"\0" * 2**27))
+    monkeypatch.setattr(_io._memory, "available_memory", lambda: 2**24)
+    with pytest.raises(FileError, match="decompresses to more than"):
         files.read(path)
 
 
 @pytest.mark.parametrize(
     ("name", "data", "match"),
     [
-        ("x.csv.gz", b"a,b\n", "can't be unpacked"),
-        ("x.csv.gz", gzip.compress(b"a,b\n" * 1000, mtime=0)[:-9], "cut short"),
-        ("x.json.gz", gzip.compress(b"", mtime=0), "holds nothing"),
+        ("x.csv.gz", b"a,b\n", "can't be decompressed"),
+        ("x.csv.gz", gzip.compress(b"a,b\n" * 1000, mtime=0)[:-9], "truncated"),
+        ("x.json.gz", gzip.compress(b"", mtime=0), "empty once decompressed"),
         ("x.json", b"", "is empty"),
         ("x.json", b"\xff\xfe{\x00", "UTF-16"),
-        ("x.json", b"{\n\xe9}", "line 2: these bytes are no UTF-8"),
-        ("x", b"a,b", "its ending doesn't say"),
+        ("x.json", b"{\n\xe9}", "line 2: expected UTF-8"),
+        ("x", b"a,b", "expected a file with one of the extensions"),
     ],
 )
-def test_files_that_are_damaged(name, data, match, tmp_path):
+def test_corrupt_files(name, data, match, tmp_path):
     with pytest.raises(FileError, match=match):
-        files.read(put(tmp_path, name, data))
+        files.read(write_file(tmp_path, name, data))
 
 
-def test_a_file_that_isnt_there(tmp_path):
-    for ending in FORMATS:
-        with pytest.raises(FileError, match="there is no file"):
-            files.read(tmp_path / f"x.{ending}")
+def test_a_missing_file(tmp_path):
+    for extension in FORMATS:
+        with pytest.raises(FileError, match="file not found"):
+            files.read(tmp_path / f"x.{extension}")
 
 
-def test_endings_may_be_in_capitals(tmp_path):
+def test_extensions_may_be_in_upper_case(tmp_path):
     path = tmp_path / "X.CSV.GZ"
     files.write(generate.chain(3), path)
     assert path.read_bytes()[:2] == b"\x1f\x8b"
@@ -183,31 +185,33 @@ def test_endings_may_be_in_capitals(tmp_path):
 
 
 def test_a_format_can_be_named(tmp_path):
-    path = put(tmp_path, "x.data", "a,b\n")
+    path = write_file(tmp_path, "x.data", "a,b\n")
     assert files.read_dag(path, format="csv").dag.num_edges == 1
     files.write(generate.chain(3), path, format="npz")
     assert files.read_dag(path, format="npz").dag == generate.chain(3)
 
 
-@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("extension", FORMATS)
 @given(data=st.binary(min_size=1, max_size=200))
-def test_random_bytes_never_give_a_traceback(ending, data, tmp_path_factory):
-    read_or_refuse(put(tmp_path_factory.mktemp("fuzz"), f"x.{ending}", data))
+def test_random_bytes_never_give_a_traceback(extension, data, tmp_path_factory):
+    read_or_refuse(write_file(tmp_path_factory.mktemp("fuzz"), f"x.{extension}", data))
 
 
-@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("extension", FORMATS)
 @given(data=st.data())
-def test_mutated_files_never_give_a_traceback(ending, data, tmp_path_factory):
-    path = tmp_path_factory.mktemp("fuzz") / f"x.{ending}"
+def test_mutated_files_never_give_a_traceback(extension, data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fuzz") / f"x.{extension}"
     files.write(DAGS["odd numbers"], path, weight=np.array([0.5, -1, 2]))
-    _io = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(_io) - 1))
-        stop = data.draw(st.integers(at, min(at + 8, len(_io))))
-        _io[at:stop] = data.draw(st.one_of(st.binary(max_size=4), st.sampled_from([b"-1", b"9" * 20, b"nan", b'"'])))
-        if not _io:
+        at = data.draw(st.integers(0, len(content) - 1))
+        stop = data.draw(st.integers(at, min(at + 8, len(content))))
+        content[at:stop] = data.draw(
+            st.one_of(st.binary(max_size=4), st.sampled_from([b"-1", b"9" * 20, b"nan", b'"']))
+        )
+        if not content:
             return
-    read_or_refuse(put(path.parent, path.name, bytes(_io)))
+    read_or_refuse(write_file(path.parent, path.name, bytes(content)))
 
 
 def read_or_refuse(path):

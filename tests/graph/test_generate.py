@@ -3,9 +3,11 @@ import random
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fourward import connectomes, generate
-from fourward.errors import GraphError, OptionError
+from fourward import Dag, connectomes, generate
+from fourward.errors import OptionError
 
 SEEDED = {
     "erdos_renyi": lambda seed: generate.erdos_renyi(60, 0.1, seed=seed),
@@ -57,7 +59,7 @@ def test_natural_order():
     assert ring.num_edges == 40
 
 
-def test_watts_strogatz_rewires_a_share():
+def test_watts_strogatz_rewires_a_fraction():
     ring = set(map(tuple, generate.watts_strogatz(500, 6, 0.0, order="natural").edges.tolist()))
     moved = [
         len(ring - set(map(tuple, generate.watts_strogatz(500, 6, p, order="natural", seed=0).edges.tolist())))
@@ -95,13 +97,13 @@ def test_rewired_mlp_moves_that_many(fraction):
     assert all(u < 32 and v >= 8 and u < v for u, v in after)
 
 
-def test_rewired_mlp_reaches_every_free_place():
+def test_rewired_mlp_reaches_every_vacant_pair():
     sizes = [2, 3, 2]
-    free = 4 + 3  # inputs to outputs, and among three hidden nodes
-    dag = generate.rewired_mlp(sizes, free / 12, seed=0)
+    vacant = 4 + 3  # inputs to outputs, and among three hidden nodes
+    dag = generate.rewired_mlp(sizes, vacant / 12, seed=0)
     moved = set(map(tuple, dag.edges.tolist())) - set(map(tuple, generate.layered_mlp(sizes).edges.tolist()))
     assert moved == {(0, 5), (0, 6), (1, 5), (1, 6), (2, 3), (2, 4), (3, 4)}
-    with pytest.raises(OptionError, match="only 7 free places"):
+    with pytest.raises(OptionError, match=r"at most 0.583 .*only 7 vacant pairs"):
         generate.rewired_mlp(sizes, 8 / 12)
 
 
@@ -124,21 +126,21 @@ def test_a_million_edges():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: generate.erdos_renyi(0, 0.1), "n=0"),
-        (lambda: generate.erdos_renyi(10.5, 0.1), "n=10.5"),
-        (lambda: generate.erdos_renyi(10, 1.1), "p=1.1"),
-        (lambda: generate.erdos_renyi(10, float("nan")), "p=nan"),
-        (lambda: generate.watts_strogatz(10, 3, 0.1), "even"),
-        (lambda: generate.watts_strogatz(10, 10, 0.1), "under n=10"),
+        (lambda: generate.erdos_renyi(0, 0.1), "n must be an int of at least 1, got 0"),
+        (lambda: generate.erdos_renyi(10.5, 0.1), "n must be .* got 10.5"),
+        (lambda: generate.erdos_renyi(10, 1.1), "p must be between 0 and 1, got 1.1"),
+        (lambda: generate.erdos_renyi(10, float("nan")), "p must be .* got nan"),
+        (lambda: generate.watts_strogatz(10, 3, 0.1), "k must be even.* got 3"),
+        (lambda: generate.watts_strogatz(10, 10, 0.1), "less than n=10.* got 10"),
         (lambda: generate.watts_strogatz(10, 4, 0.1, order="left"), "'random' or 'natural'"),
-        (lambda: generate.barabasi_albert(3, 3), "n=3 and m=3 came.*more than m nodes"),
+        (lambda: generate.barabasi_albert(3, 3), "n must be greater than m=3.* got 3"),
         (lambda: generate.layered_mlp([3]), "at least an input and an output"),
-        (lambda: generate.layered_mlp([3, 0]), "size=0"),
-        (lambda: generate.chain(0), "n=0"),
-        (lambda: generate.layered_mlp(5), "sizes=5"),
-        (lambda: generate.erdos_renyi(5, "x"), "p='x'"),
-        (lambda: generate.erdos_renyi(5, 0.5, seed=-1), "seed=-1"),
-        (lambda: generate.complete(-1), "n=-1"),
+        (lambda: generate.layered_mlp([3, 0]), "each of sizes must be .* got 0"),
+        (lambda: generate.chain(0), "n must be an int of at least 1, got 0"),
+        (lambda: generate.layered_mlp(5), "sizes must list .* got 5"),
+        (lambda: generate.erdos_renyi(5, "x"), "p must be .* got 'x'"),
+        (lambda: generate.erdos_renyi(5, 0.5, seed=-1), "seed must be a non-negative int.* got -1"),
+        (lambda: generate.complete(-1), "n must be .* got -1"),
     ],
 )
 def test_bad_input(call, message):
@@ -146,34 +148,71 @@ def test_bad_input(call, message):
         call()
 
 
-def test_c_elegans():
-    worm = connectomes.load("c-elegans")
-    strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))
-    named = [(worm.dag.labels[u], worm.dag.labels[v]) for u, v in worm.dag.edges.tolist()]
-    assert worm.weight.tolist() == [strength[pair] for pair in named]
-    assert len(worm.classes) == 302
-    assert len(worm.edges) == len(worm.strength) == len(set(worm.edges)) == 3709
-    assert "10.1038/s41586-019-1352-7" in worm.citation
-    graph = worm.to_networkx()
-    assert graph["ALA"]["PVDL"]["strength"] == 75
-    assert graph.nodes["ASEL"]["neuron_class"] == "sensory"
-    assert graph.has_edge("AVAL", "VA8"), "command interneurons drive motor neurons"
-    kept = {(worm.dag.labels[u], worm.dag.labels[v]) for u, v in worm.dag.edges.tolist()}
-    assert kept | set(worm.removed) == set(worm.edges)
-    assert sum(u == v for u, v in worm.removed) == 38
-    assert list(worm.dag.labels) == list(worm.classes)
+def pairs(dag):
+    return set(map(tuple, dag.edges.tolist()))
 
 
-def test_mushroom_body():
-    fly = connectomes.load("mushroom-body")
-    assert (len(fly.classes), len(fly.edges)) == (422, 14961)
-    assert set(fly.classes.values()) == {"PN", "KC", "MBIN", "MBON"}
-    inputs = [label for label, kind in fly.classes.items() if kind == "PN"]
-    outputs = [label for label, kind in fly.classes.items() if kind == "MBON"]
-    dag = fly.acyclic(inputs=inputs, outputs=outputs).dag
-    assert (dag.num_inputs, dag.num_outputs) == (121, 58)
+@st.composite
+def dags(draw):
+    n = draw(st.integers(1, 14))
+    ascending = [(u, v) for u in range(n) for v in range(u + 1, n)]
+    edges = draw(st.lists(st.sampled_from(ascending), unique=True)) if ascending else []
+    rank = draw(st.permutations(range(n)))
+    return Dag.from_edges([(rank[u], rank[v]) for u, v in edges], nodes=n)
 
 
-def test_unknown_connectome():
-    with pytest.raises(GraphError, match=r"'hydra'.*c-elegans, mushroom-body"):
-        connectomes.load("hydra")
+@given(dags(), st.integers(0, 2**32))
+def test_a_shuffle_keeps_every_degree(dag, seed):
+    shuffled = generate.shuffle_degrees(dag, seed=seed, rounds=3)  # a cycle or a double edge would raise
+    assert (shuffled.in_degree == dag.in_degree).all()
+    assert (shuffled.out_degree == dag.out_degree).all()
+    assert (shuffled.inputs == dag.inputs).all()
+    assert (shuffled.outputs == dag.outputs).all()
+    assert shuffled.labels == dag.labels
+
+
+def test_a_shuffle_moves_most_edges_and_is_seeded():
+    worm = connectomes.load("c-elegans").dag
+    first, second = generate.shuffle_degrees(worm, seed=1), generate.shuffle_degrees(worm, seed=2)
+    assert len(pairs(first) & pairs(worm)) < 0.2 * worm.num_edges
+    assert first == generate.shuffle_degrees(worm, seed=1)
+    assert first != second
+    assert generate.shuffle_degrees(worm, rounds=0) == worm
+
+
+def test_a_shuffle_reaches_every_wiring_alike():
+    dag = Dag.from_edges([("a", "x"), ("a", "y"), ("b", "y"), ("b", "z")])
+    wirings = [frozenset(pairs(generate.shuffle_degrees(dag, seed=seed))) for seed in range(300)]
+    counts = [wirings.count(wiring) for wiring in set(wirings)]
+    assert len(counts) == 2  # y keeps two sources, so x and z take one each
+    assert min(counts) > 110
+
+
+def test_a_complete_graph_has_one_wiring():
+    assert generate.shuffle_degrees(generate.complete(9), seed=0) == generate.complete(9)
+
+
+@given(dags(), st.data())
+def test_thinning_keeps_sources_and_sinks(dag, data):
+    # At least one edge out of every node and one into it, where there are any.
+    least = len(set(dag.source.tolist())) + len(set(dag.target.tolist()))
+    size = data.draw(st.integers(min(least, dag.num_edges), dag.num_edges))
+    thinned = generate.thin(dag, size, seed=data.draw(st.integers(0, 2**32)))
+    assert thinned.num_edges == size
+    assert pairs(thinned) <= pairs(dag)
+    assert ((thinned.in_degree == 0) == (dag.in_degree == 0)).all()
+    assert ((thinned.out_degree == 0) == (dag.out_degree == 0)).all()
+
+
+def test_thinning_is_seeded_and_fair():
+    dag = generate.layered_mlp([10, 20, 10])
+    assert generate.thin(dag, 200, seed=0) == generate.thin(dag, 200, seed=0)
+    assert generate.thin(dag, 200, seed=0) != generate.thin(dag, 200, seed=1)
+    first_half = [np.count_nonzero(generate.thin(dag, 200, seed=seed).source < 10) for seed in range(50)]
+    assert 90 < np.mean(first_half) < 110
+
+
+@pytest.mark.parametrize("edges", [-1, 3, 51, 2.5])
+def test_thinning_to_an_impossible_size(edges):
+    with pytest.raises(OptionError, match="edges must be"):
+        generate.thin(generate.layered_mlp([5, 10]), edges, seed=0)

@@ -12,7 +12,7 @@ from fourward import Dag, Layering, generate, layering
 from fourward.errors import LayeringError
 
 
-def by_the_paper(dag: Dag) -> list[int]:
+def algorithm_6(dag: Dag) -> list[int]:
     """Algorithm 6 of the paper, word for word: slow, and with sets."""
     successors = [set() for _ in range(dag.num_nodes)]
     for u, v in dag.edges.tolist():
@@ -33,7 +33,7 @@ def by_the_paper(dag: Dag) -> list[int]:
 @pytest.mark.parametrize("name", [name for name in ZOO if "2000" not in name])
 def test_longest_path_is_the_papers(name):
     dag = case(name).dag
-    assert layering.longest_path(dag).level.tolist() == by_the_paper(dag)
+    assert layering.longest_path(dag).level.tolist() == algorithm_6(dag)
 
 
 @given(st.integers(1, 60), st.floats(0.01, 0.6), st.integers(0, 10**6))
@@ -71,7 +71,7 @@ def test_push_sources_and_reassign(n, p, seed):
 
 
 def test_reassign_reaches_every_layer_alike():
-    # A long path of 6, and one node beside it that may stand in layers 1 to 4.
+    # A path of 6 nodes, and a node beside it that can be in layers 1 to 4.
     dag = Dag.from_edges([*((f"p{i}", f"p{i + 1}") for i in range(5)), ("p0", "free"), ("free", "p5")])
     lay = layering.push_sources(dag, layering.longest_path(dag))
     free = dag.index("free")
@@ -93,19 +93,19 @@ def test_reassign_draws_for_each_node_alone():
     assert len(both) == 16, "every pair of layers 1 to 4"
 
 
-def test_reassign_refuses_what_it_would_break():
+def test_reassign_needs_minimum_height():
     dag = Dag.from_edges([("a", "b"), ("b", "c")], nodes=["a", "b", "c", "d"])
-    with pytest.raises(LayeringError, match="4 layers, but 3 are enough"):
+    with pytest.raises(LayeringError, match="minimum height, 3 layers, got 4 layers"):
         layering.reassign(dag, Layering(dag, np.array([0, 1, 3, 2])), seed=0)
 
 
-def test_push_sources_moves_sources_that_are_no_inputs():
+def test_push_sources_moves_sources_that_arent_inputs():
     dag = Dag.from_edges([("x", "a"), ("a", "b"), ("s", "b")], inputs=["x"])
     lay = layering.push_sources(dag, layering.longest_path(dag))
     assert lay.level[dag.index("s")] == 0
 
 
-def test_every_movable_node_moves_some_time():
+def test_every_movable_node_moves_for_some_seed():
     dag = generate.erdos_renyi(40, 0.1, seed=4)
     lay = layering.push_sources(dag, layering.longest_path(dag))
     moved = set()
@@ -126,23 +126,23 @@ def test_verify_names_the_edge():
     dag = Dag.from_edges([("a", "b"), ("b", "c")])
     with pytest.raises(LayeringError, match=r"from 'b' in layer 1 to 'c' in layer 1"):
         Layering(dag, np.array([0, 1, 1])).verify()
-    with pytest.raises(LayeringError, match="layer 1 of 3 is empty"):
+    with pytest.raises(LayeringError, match="each of 3 layers, but 1 layer is empty; the first is layer 1"):
         Layering(dag, np.array([0, 2, 2])).verify()
     for levels in ([-1, 0, 1], [0, 1, 3], [0, 1, 2**32 + 2]):
-        with pytest.raises(LayeringError, match="levels go from 0 to at most 2"):
+        with pytest.raises(LayeringError, match="expected levels from 0 to at most 2"):
             Layering(dag, np.array(levels))
-    with pytest.raises(LayeringError, match="one integer for each of 3 nodes"):
+    with pytest.raises(LayeringError, match="one integer level for each of 3 nodes"):
         Layering(dag, np.array([0, 1]))
     with pytest.raises(LayeringError, match="one integer"):
         Layering(dag, np.array([0.0, 1.0, 2.0]))
 
 
 def test_a_layering_belongs_to_its_graph():
-    one, other = generate.chain(3), generate.chain(4)
-    with pytest.raises(LayeringError, match="belongs to"):
-        layering.reassign(other, layering.longest_path(one))
-    with pytest.raises(LayeringError, match="belongs to"):
-        layering.push_sources(other, layering.longest_path(one))
+    dag, other = generate.chain(3), generate.chain(4)
+    with pytest.raises(LayeringError, match="expected a layering of"):
+        layering.reassign(other, layering.longest_path(dag))
+    with pytest.raises(LayeringError, match="expected a layering of"):
+        layering.push_sources(other, layering.longest_path(dag))
 
 
 def test_frozen_copy_pickle():

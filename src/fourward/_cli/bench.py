@@ -47,7 +47,7 @@ def bench(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = graph_options.load(word, bare=True)
+    loaded = graph_options.load(word, topology_only=True)
     report_changes(loaded)
     dag = loaded.dag
     warn_if_busy()

@@ -32,10 +32,10 @@ def evaluate(
     from rich.console import Console
 
     from fourward._cli.output import print_metrics
-    from fourward.graph._spec import find
+    from fourward.graph._spec import resolve_graph
     from fourward.train import evaluate
 
-    dag = None if graph is None else find(graph, bare=True).dag
+    dag = None if graph is None else resolve_graph(graph, topology_only=True).dag
     metrics = evaluate(checkpoint, data, target, graph=dag, device=device)
     if as_json:
         print(json.dumps(metrics, allow_nan=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from fourward._cli.options import GraphArgument, GraphOptions, JsonOption, takes_graph_options
 from fourward._cli.output import print_json, report_changes
 from fourward._files import replacing
+from fourward.errors import FourwardError
 
 
 def register(app: typer.Typer) -> None:
@@ -22,8 +24,8 @@ def graph(
     spec: GraphArgument,
     out: Annotated[Path, typer.Option(help="File to write. Its ending sets the format; .gz compresses it.")],
     to: Annotated[str | None, typer.Option(help="Format to write. Default: what the ending of --out says.")] = None,
-    bare: Annotated[
-        bool, typer.Option("--bare", help="Ignore weights, biases and activations: convert the graph alone.")
+    topology_only: Annotated[
+        bool, typer.Option("--topology-only", help="Ignore weights, biases and activations: convert the graph alone.")
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Write the removed feedback edges to this CSV file.")] = None,
     as_json: JsonOption = False,
@@ -36,8 +38,12 @@ def graph(
     """
     from fourward.graph import files
 
-    files.format_of(out, to)
-    loaded = graph_options.load(spec, bare=bare)
+    try:
+        files.infer_format(out, to)
+    except FourwardError as error:  # of the output, whose format is --to
+        error.repairs = tuple(replace(repair, option="to") for repair in error.repairs)
+        raise
+    loaded = graph_options.load(spec, topology_only=topology_only)
     values = {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
     files.write(loaded.dag, out, format=to, **values)  # type: ignore[arg-type]
     if report is not None:

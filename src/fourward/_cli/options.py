@@ -103,11 +103,16 @@ class GraphOptions:
         ),
     ] = None
 
-    def load(self, spec: str, *, bare: bool = False) -> AnnotatedDag:
-        """Load the graph that `spec` names, without its weights, biases and activations if `bare`."""
-        from fourward.graph._spec import find
+    def load(self, spec: str, *, topology_only: bool = False) -> AnnotatedDag:
+        """Load the graph that `spec` names, without its weights, biases and activations if `topology_only`."""
+        from fourward.graph._spec import resolve_graph
 
-        return find(
+        if network_path(spec) is not None:
+            raise FileError(
+                f"expected a graph, got {spec!r}. If it is a network or the folder of a run, "
+                f"`fourward export {spec} --out graph.graphml` writes its graph."
+            )
+        return resolve_graph(
             spec,
             orient=None if self.orient is None else "random",
             seed=self.seed,
@@ -119,7 +124,7 @@ class GraphOptions:
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
             labels=self.labels,
-            bare=bare,
+            topology_only=topology_only,
         )
 
     def check_unset(self, reason: str) -> None:

@@ -176,7 +176,7 @@ def _load(spec: str | None, graph_options: GraphOptions) -> Dag | FourWard | Non
         return load(path)
     from fourward.train._devices import is_first_process
 
-    loaded = graph_options.load(spec, bare=True)
+    loaded = graph_options.load(spec, topology_only=True)
     if is_first_process():
         report_changes(loaded)
     return loaded.dag

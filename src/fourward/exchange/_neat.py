@@ -89,14 +89,14 @@ def read_neat(path: str | Path, *, activations: CustomActivations = None, **opti
     Pickled genomes are refused: unpickling can run any code.
     """
     path = Path(path)
-    data = _io.load(path)
+    data = _io.read_bytes(path)
     if data[:1] == b"\x80" or path.suffix in (".pkl", ".pickle"):
         raise FileError(
             f"{path} is a pickle, and unpickling can run any code. Write the network with neat-python's "
             "neat.export.export_network_json, or call fourward.exchange.from_neat(genome, config)."
         )
     try:
-        network = json.loads(_io.text(path, data))
+        network = json.loads(_io.decode_text(path, data))
         kind, topology = network["network_type"], network["topology"]
         if kind != "feedforward":
             raise GraphError(f"{path}: expected a feedforward network, got a {kind} network.")

@@ -44,8 +44,7 @@ def from_networkx(
         merge: Merge repeated edges, adding up their weights.
         options: Further keywords of FourWard.
     """
-    annotated = _annotated.settle(
-        _annotated.from_networkx(graph),
+    annotated = _annotated.from_networkx(graph).to_dag(
         orient=orient,
         seed=seed,
         remove_feedback=remove_feedback,
@@ -98,6 +97,6 @@ def from_annotated(annotated: AnnotatedDag, activation: ActivationLike | None = 
 
 def write_graph(net: FourWard, path: str | Path, format: str | None = None) -> None:
     """Write the graph with weights, biases and activations to a graph file."""
-    destination = f"a {files.format_of(path, format)} file"
+    destination = f"a {files.infer_format(path, format)} file"
     names = builtin_activation_names(net, destination, "export to .pt2")
     files.write(net.dag, path, weight=net.weight, bias=net.bias, activation=names, format=format)

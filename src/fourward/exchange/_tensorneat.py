@@ -103,7 +103,7 @@ def read_tensorneat(
         options: Further keywords of `from_tensorneat`.
     """
     path = Path(path)
-    text = _io.text(path, _io.load(path))
+    text = _io.decode_text(path, _io.read_bytes(path))
     try:
         network = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for an integer of thousands of digits

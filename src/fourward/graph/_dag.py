@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +13,9 @@ import numpy as np
 
 from fourward._arrays import IntArray, readonly
 from fourward.errors import CycleError, GraphError, OptionError, WeightError, pluralize, summarize
-from fourward.graph import _convert
+from fourward.graph import _convert, _validation
+from fourward.graph._algorithms import find_cycle, longest_paths, sort_edges
 from fourward.graph._convert import EdgeList, Labels, Nodes
-from fourward.graph._toposort import find_cycle, peel_sinks, sort_edges
 
 if TYPE_CHECKING:
     import rustworkx as rx
@@ -40,19 +39,22 @@ class Dag:
     ['a', 'b']
     """
 
-    edges: (
-        IntArray  #: (E, 2) node indices, source then target, for walking: by place in `order`, of target, then source
-    )
+    edges: IntArray  #: (E, 2) node indices, source then target, sorted by `position` of the target, then of the source
     labels: Labels  #: label of each node
     inputs: IntArray  #: (I,) nodes that take the features of x, in feature order; none has incoming edges
     outputs: IntArray  #: (O,) nodes whose activations the network returns, in order; any node may be one
-    order: IntArray  #: (N,) the nodes in a topological order: inputs, then the rest by longest-path layer and index
+    #: (N,) the nodes in execution order, a topological one: inputs, then the other sources, then the rest by descending
+    #: `longest_path_to_sink`; ties by node index
+    order: IntArray
     in_start: IntArray  #: (N+1,) the edges into node order[q] are edges[in_start[q]:in_start[q+1]]
+    longest_path_to_sink: IntArray  #: (N,) number of edges on the longest path from each node to a sink
 
     def __new__(cls, *arrays: Any, **named: Any) -> Dag:
-        """Say how a Dag is made to those who give a graph."""
-        if len(arrays) + len(named) != 6:
-            raise GraphError("a Dag isn't made by Dag(...): take Dag.from_edges(pairs), or Dag.from_networkx(graph).")
+        """Refuse Dag(graph), and name the constructors."""
+        if len(arrays) + len(named) != 7:
+            raise GraphError(
+                "Dag(...) takes no graph: use Dag.from_edges(pairs), Dag.from_networkx(graph) or the like."
+            )
         return super().__new__(cls)
 
     @classmethod
@@ -63,8 +65,8 @@ class Dag:
 
         Args:
             edges: Pairs (source, target).
-            nodes: A count N, for the nodes 0 to N-1, or all labels in the order they are to have. Without
-                it, integers stand in ascending order and other labels in order of first appearance.
+            nodes: A count N, for the nodes 0 to N-1, or all labels in node order. Default: integers in ascending
+                order, other labels in order of first appearance.
             inputs: Labels of the input nodes, in feature order. Default: all sources.
             outputs: Labels of the output nodes, in order. Default: all sinks.
         """
@@ -72,9 +74,9 @@ class Dag:
 
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
-        """From a directed networkx graph, its nodes in their own order.
+        """From a directed networkx graph, in its node order.
 
-        A graph that `to_networkx` made brings its inputs and outputs along.
+        Inputs and outputs default to those of a graph made by `to_networkx`.
         """
         return cls.from_edge_list(_convert.from_networkx(graph), inputs=inputs, outputs=outputs)
 
@@ -92,7 +94,7 @@ class Dag:
         inputs: LabelChoice = None,
         outputs: LabelChoice = None,
     ) -> Dag:
-        """From a square scipy.sparse matrix: an entry stored at [u, v] is the edge u -> v, zero or not."""
+        """From a square scipy.sparse matrix: an entry stored at [u, v], even a zero, is the edge u -> v."""
         return cls.from_edge_list(_convert.from_scipy(matrix, labels), inputs=inputs, outputs=outputs)
 
     @classmethod
@@ -128,25 +130,26 @@ class Dag:
         >>> Dag.from_arrays([[0, 2], [1, 2]], labels=["a", "b", "c"], outputs=[2])
         Dag(3 nodes, 2 edges, 2 inputs, 1 output)
         """
-        array = _convert.index_pairs(edges)
+        array = _validation.index_pairs(edges)
         if labels is None:
             labels = int(array.max(initial=-1)) + 1
         names = _convert.as_labels(labels, "labels")
-        _convert.check_indices(array, len(names), "edges")
+        _validation.check_indices(array, len(names), "edges")
         ends = [
-            None if nodes is None else _convert.index_vector(nodes, len(names), name)
+            None if nodes is None else _validation.index_vector(nodes, len(names), name)
             for name, nodes in (("inputs", inputs), ("outputs", outputs))
         ]
-        _node_by_label(names)
+        _validation.check_distinct(names)
         return cls._freeze(array[:, 0], array[:, 1], names, *ends)
 
     @classmethod
     def from_edge_list(cls, graph: EdgeList, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
         """From an `EdgeList`, as `fourward.files.read` returns one; its own inputs and outputs are the default."""
-        _check_directed(graph)
-        node_by_label = _node_by_label(graph.labels)
+        _validation.check_directed(graph)
+        _validation.check_distinct(graph.labels)
+        find_node = _validation.make_label_lookup(graph.labels)
         ends = [
-            None if labels is None else _look_up(labels, node_by_label, role)
+            None if labels is None else _validation.look_up_labels(labels, find_node, role)
             for role, labels in (
                 ("input", graph.inputs if inputs is None else inputs),
                 ("output", graph.outputs if outputs is None else outputs),
@@ -165,22 +168,22 @@ class Dag:
     ) -> Dag:
         """Check, sort and freeze node indices that are known to be in range; every constructor ends here."""
         num_nodes = len(labels)
-        _check_size(num_nodes)
-        _check_self_loops(source, target, labels)
+        _validation.check_size(num_nodes)
+        _validation.check_self_loops(source, target, labels)
         source, target = np.ascontiguousarray(source), np.ascontiguousarray(target)
-        distance, in_degree = peel_sinks(source, target, num_nodes)
-        if distance.min() < 0:
-            raise CycleError([labels[v] for v in find_cycle(source, target, distance < 0)])
+        length, in_degree = longest_paths(source, target, num_nodes)
+        if length.min() < 0:
+            raise CycleError([labels[v] for v in find_cycle(source, target, length < 0)])
         inputs = np.flatnonzero(in_degree == 0) if inputs is None else inputs
-        outputs = np.flatnonzero(distance == 0) if outputs is None else outputs
+        outputs = np.flatnonzero(length == 0) if outputs is None else outputs
         for role, nodes in (("input", inputs), ("output", outputs)):
-            _check_ends(nodes, labels, role)
-        _check_inputs(inputs, in_degree, labels)
-        order = _execution_order(distance, in_degree, inputs)
+            _validation.check_ends(nodes, labels, role)
+        _validation.check_inputs(inputs, in_degree, labels)
+        order = _execution_order(length, in_degree, inputs)
         edges, start = sort_edges(source, target, _inverse(order))
-        _check_duplicates(edges[0], edges[1], labels)
-        arrays = (edges.T, inputs.astype(np.int32), outputs.astype(np.int32), order, start)
-        return cls(readonly(arrays[0]), labels, *map(readonly, arrays[1:]))
+        _validation.check_duplicates(edges[0], edges[1], labels)
+        arrays = (inputs.astype(np.int32), outputs.astype(np.int32), order, start, length)
+        return cls(readonly(edges.T), labels, *map(readonly, arrays))
 
     @property
     def num_nodes(self) -> int:
@@ -194,12 +197,12 @@ class Dag:
 
     @property
     def num_inputs(self) -> int:
-        """I, the number of features that x has."""
+        """I, the number of features of x."""
         return len(self.inputs)
 
     @property
     def num_outputs(self) -> int:
-        """O, the number of values a network returns for a sample."""
+        """O, the number of values that a network returns for each sample."""
         return len(self.outputs)
 
     @property
@@ -219,7 +222,7 @@ class Dag:
 
     @cached_property
     def position(self) -> IntArray:
-        """(N,) the place of each node in `order`."""
+        """(N,) index of each node in `order`."""
         return readonly(_inverse(self.order))
 
     @cached_property
@@ -229,21 +232,28 @@ class Dag:
 
     @cached_property
     def neurons(self) -> IntArray:
-        """(N-I,) the nodes that aren't inputs, ascending: those that have a bias, in the order of the bias."""
+        """(N-I,) the nodes that aren't inputs, ascending; a network's biases are in this order."""
         is_input = np.zeros(self.num_nodes, np.bool_)
         is_input[self.inputs] = True
         return readonly(np.flatnonzero(~is_input))
 
+    @cached_property
+    def longest_path_from_source(self) -> IntArray:
+        """(N,) number of edges on the longest path from a source to each node."""
+        return readonly(longest_paths(self.target, self.source, self.num_nodes)[0])
+
     def index(self, label: Hashable) -> int:
-        """The node that has this label."""
-        node = self._node_of(label) if isinstance(label, Hashable) else None
+        """Index of the node with this label."""
+        node = self._find_node(label) if isinstance(label, Hashable) else None
         if node is None:
-            raise GraphError(f"no node has the label {label!r}. Labels are, for example, {summarize(self.labels)}.")
+            raise GraphError(
+                f"unknown label {label!r}. Labels of this graph are, for example, {summarize(self.labels)}."
+            )
         return node
 
     @cached_property
-    def _node_of(self) -> Callable[[Hashable], int | None]:
-        return _node_by_label(self.labels)
+    def _find_node(self) -> Callable[[Hashable], int | None]:
+        return _validation.make_label_lookup(self.labels)
 
     def find_edges(self, pairs: Any, *, by: PairKind = "label") -> IntArray:
         """Index in `edges`, and so in a network's weights, of each of these edges.
@@ -259,7 +269,7 @@ class Dag:
         if not known.all():
             unknown = np.flatnonzero(~known)
             pair = (self.labels[int(source[unknown[0]])], self.labels[int(target[unknown[0]])])
-            raise GraphError(f"the graph lacks {len(unknown):,} of these edges; the first is {pair!r}.")
+            raise GraphError(f"{len(unknown):,} of these pairs are not edges of the graph; the first is {pair!r}.")
         return index
 
     def align(self, values: Any, pairs: Any, *, by: PairKind = "label") -> Any:
@@ -281,10 +291,10 @@ class Dag:
         keys = self._sort_keys(source, target)
         order = np.argsort(keys, kind="stable")
         if not np.array_equal(keys[order], self._sort_keys(self.source, self.target)):
-            found = self.find_edges(pairs, by=by)  # raises if the graph lacks one
+            index = self.find_edges(pairs, by=by)  # raises if the graph lacks one
             raise GraphError(
-                f"expected each of the graph's {self.num_edges:,} edges once, got {len(found):,} pairs with "
-                f"{pluralize(len(np.unique(found)), 'distinct edge')}."
+                f"expected each of the graph's {self.num_edges:,} edges once, got {len(index):,} pairs with "
+                f"{pluralize(len(np.unique(index)), 'distinct edge')}."
             )
         return values[order]
 
@@ -295,8 +305,8 @@ class Dag:
             return graph.source, graph.target
         if by != "index":
             raise OptionError(f"by must be 'label' or 'index', got {by!r}.")
-        array = _convert.index_pairs(pairs)
-        _convert.check_indices(array, self.num_nodes, "pairs")
+        array = _validation.index_pairs(pairs)
+        _validation.check_indices(array, self.num_nodes, "pairs")
         return array[:, 0], array[:, 1]
 
     def _sort_keys(self, source: IntArray, target: IntArray) -> IntArray:
@@ -313,11 +323,11 @@ class Dag:
 
     def to_scipy(self, values: Any = None) -> sp.csc_array:
         """A sparse (N, N) matrix with `values` (default: True) at [source, target] of each edge."""
-        import scipy.sparse as sp  # inside: a network runs without it
+        import scipy.sparse as sp  # inside: an import of 0.2 s that few need
 
         data = np.ones(self.num_edges, np.bool_) if values is None else np.asarray(values)
         if data.shape != (self.num_edges,):
-            raise GraphError(f"to_scipy needs one value for each of {self.num_edges:,} edges, got shape {data.shape}.")
+            raise GraphError(f"expected one value for each of {self.num_edges:,} edges, got shape {data.shape}.")
         shape = (self.num_nodes, self.num_nodes)
         return sp.coo_array((data, (self.source.copy(), self.target.copy())), shape=shape).tocsc()
 
@@ -343,10 +353,10 @@ class Dag:
         return hash((self.num_nodes, digest.digest()))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dag:
-        return self  # nothing in it can change
+        return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arrays = (self.edges, self.inputs, self.outputs, self.order, self.in_start)
+        arrays = (self.edges, self.inputs, self.outputs, self.order, self.in_start, self.longest_path_to_sink)
         return _restore, (self.labels, *arrays)
 
     def __repr__(self) -> str:
@@ -360,12 +370,12 @@ def _restore(labels: Labels, *arrays: IntArray) -> Dag:
     return Dag(edges, labels, *rest)
 
 
-def _execution_order(distance: IntArray, in_degree: IntArray, inputs: IntArray) -> IntArray:
-    """Inputs in feature order, then all others by longest-path level and index; sources are at level 0."""
-    level = distance.max() - distance
-    level[in_degree == 0] = 0
-    level[inputs] = -1
-    order = np.argsort(level, kind="stable").astype(np.int32)
+def _execution_order(length: IntArray, in_degree: IntArray, inputs: IntArray) -> IntArray:
+    """(N,) inputs in feature order, other sources, then the rest by descending longest path to a sink."""
+    key = -length  # int32, over -N
+    key[in_degree == 0] = -len(key)
+    key[inputs] = -len(key) - 1
+    order = np.argsort(key, kind="stable").astype(np.int32)
     order[: len(inputs)] = inputs
     return order
 
@@ -374,78 +384,3 @@ def _inverse(order: IntArray) -> IntArray:
     position = np.empty(len(order), np.int32)
     position[order] = np.arange(len(order), dtype=np.int32)
     return position
-
-
-def _check_directed(graph: EdgeList) -> None:
-    if not graph.directed:
-        raise GraphError(
-            "expected a directed graph, got an undirected one. "
-            "fourward.orient.random_order(graph, seed=0) directs the edges along a random order of the nodes, "
-            "fourward.orient.by_order(graph, order) along an order of your choice."
-        )
-
-
-def _check_size(num_nodes: int) -> None:
-    if num_nodes == 0:
-        raise GraphError("the graph is empty: a network needs at least one node. Pass edges, or nodes=.")
-    if num_nodes > np.iinfo(np.int32).max:
-        raise GraphError(f"node indices are 32-bit: expected at most 2,147,483,647 nodes, got {num_nodes:,}.")
-
-
-def _node_by_label(labels: Labels) -> Callable[[Hashable], int | None]:
-    """A function from label to node index, None if unknown; labels 0 to N-1 need no dictionary of N entries."""
-    if isinstance(labels, range):
-        return lambda label: int(label) if _convert.is_integer(label) and label in labels else None  # type: ignore[call-overload]
-    index = {label: node for node, label in enumerate(labels)}
-    if len(index) != len(labels):
-        raise GraphError(f"duplicate labels: {_repeated(labels)}. Each node needs a label of its own.")
-    return index.get
-
-
-def _repeated(items: Iterable[Hashable]) -> str:
-    return summarize(item for item, count in Counter(items).items() if count > 1)
-
-
-def _check_self_loops(source: IntArray, target: IntArray, labels: Labels) -> None:
-    loops = source[source == target]
-    if len(loops):
-        named = summarize(labels[v] for v in np.unique(loops).tolist())
-        raise GraphError(
-            f"the graph has {pluralize(len(loops), 'edge')} from a node to itself, at: {named}. "
-            "A neuron can't feed itself in one pass: remove these edges, or call "
-            "fourward.orient.remove_feedback(graph), which does."
-        )
-
-
-def _check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> None:
-    repeated = np.flatnonzero((source[1:] == source[:-1]) & (target[1:] == target[:-1]))
-    if len(repeated):
-        named = summarize((labels[source[k]], labels[target[k]]) for k in repeated.tolist())
-        raise GraphError(f"duplicate edges: {named}. Each edge has one weight: pass each pair once.")
-
-
-def _look_up(labels: Iterable[Hashable], node_by_label: Callable[[Hashable], int | None], role: str) -> IntArray:
-    """(K,) node indices of the labels chosen as inputs or outputs."""
-    listed = _convert.label_list(labels, f"{role}s")
-    nodes = [node_by_label(label) for label in listed]
-    unknown = [label for label, node in zip(listed, nodes, strict=True) if node is None]
-    if unknown:
-        raise GraphError(f"unknown {role} labels: {summarize(unknown)}. Choose {role}s among the graph's nodes.")
-    return np.array(nodes, np.int64)
-
-
-def _check_ends(nodes: IntArray, labels: Labels, role: str) -> None:
-    if not len(nodes):
-        raise GraphError(f"a network needs at least one {role}, got {role}s=[]. Omit {role}s= for the default.")
-    if len(np.unique(nodes)) != len(nodes):
-        raise GraphError(f"duplicate {role}s: {_repeated(labels[v] for v in nodes.tolist())}. List each node once.")
-
-
-def _check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:
-    fed = nodes[in_degree[nodes] > 0]
-    if len(fed):
-        named = summarize(labels[v] for v in fed.tolist())
-        raise GraphError(
-            f"inputs can't have incoming edges, because x sets their values, but {len(fed):,} of these have: {named}. "
-            "Remove the edges that lead to them, or choose other inputs."
-        )

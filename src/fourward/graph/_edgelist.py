@@ -1,4 +1,4 @@
-"""Edge lists: one edge a line, millions of lines a second."""
+"""Edge lists as text: one edge per line, parsed by pyarrow."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fourward._arrays import IntArray
-from fourward.errors import FileError, GraphError, OptionError, require
-from fourward.graph import _convert, _io, _metadata
+from fourward.errors import FileError, GraphError, OptionError, Repair, require
+from fourward.graph import _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
-#: Names by which the columns of sources and of targets are known.
-SOURCES = {"source", "from", "pre", "presynaptic", "src", "sender", "u"}
-TARGETS = {"target", "to", "post", "postsynaptic", "dst", "receiver", "v"}
-#: Words that may stand beside these, as in pre_root_id and bodyId_post.
-_BESIDE = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "root"}
-#: Words of which the name of the column of weights is made, as in syn_count.
-WEIGHTS = {"count", "counts", "strength", "syn", "synapse", "synapses", "weight", "weights"}
+#: Names of the columns of sources and of targets, in lower case.
+SOURCE_NAMES = {"source", "from", "pre", "presynaptic", "src", "sender", "u"}
+TARGET_NAMES = {"target", "to", "post", "postsynaptic", "dst", "receiver", "v"}
+#: Words that a name may have besides, as in pre_root_id and bodyId_post.
+_FILLER_WORDS = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "root"}
+#: Words that make up the name of the column of weights, as in syn_count.
+WEIGHT_WORDS = {"count", "counts", "strength", "syn", "synapse", "synapses", "weight", "weights"}
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _MISSING = re.compile(r"\s*[+-]?(nan?|n/a|inf(inity)?)\s*", re.IGNORECASE)
-_LONGEST = 2**20  # bytes of a line with an edge
-#: Peak bytes of memory for each row, from the file to a Dag, measured on 10^7 rows; text labels add what they are long.
+_MAX_LINE = 2**20  # bytes of a line that isn't a comment
+_COLUMNS = Repair("columns", ..., "choose source, target and, optionally, weight, by name or by number from 1")
+#: Peak bytes of memory per row, from the file to a Dag, measured on 10^7 rows; text labels add their length.
 _ROW_BYTES = 100
 
 
@@ -38,95 +39,97 @@ class _Row(NamedTuple):
     line: int
     start: int  # offset in the file
     cells: list[str]
-    quoted: bool  # the first cell stands in quotes
+    quoted: bool  # the first cell is in quotes
 
 
 class _Layout(NamedTuple):
-    """What the first lines of a file tell."""
+    """How to parse the file, as detected from its first lines."""
 
     first: _Row  # the first edge
     delimiter: str
-    columns: tuple[int, ...]  # of the sources, the targets and, where there is one, the weights
-    said: dict[str, Any]  # by our own comment line
+    columns: tuple[int, ...]  # indices of the sources, the targets and, if there is one, the weights
+    metadata: dict[str, Any]  # of our comment line
 
 
-def read(path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, bare: bool) -> AnnotatedGraph:
+def read(
+    path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, topology_only: bool
+) -> AnnotatedGraph:
     """The edges of a text file; `fourward.files.read` has the rules."""
     require("pyarrow", "files")
-    data = _io.load(path)
+    data = _io.read_bytes(path)
     try:
-        layout = _look(path, data, kind, header, columns)
+        layout = _detect_layout(path, data, kind, header, columns)
         if isinstance(layout, dict):
-            return AnnotatedGraph(_edgeless(layout), stated=False)
-        layout = layout._replace(columns=layout.columns[:2]) if bare else layout
+            return AnnotatedGraph(_edgeless_graph(layout), states_direction=False)
+        layout = layout._replace(columns=layout.columns[:2]) if topology_only else layout
         _check_memory(path, data, layout)
         source, target, weight = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path}: {_io.not_text(data) if isinstance(error, ValueError) else error}") from None
+        raise FileError(f"{path}: {_io.describe_encoding(data) if isinstance(error, ValueError) else error}") from None
     return AnnotatedGraph(
-        _graph(source, target, layout.said),
+        _make_edge_list(source, target, layout.metadata),
         weight,
-        stated=False,
-        where=lambda k: f"line {_line_of(data, layout, k)}",
+        states_direction=False,
+        locate_edge=lambda k: f"line {_find_line(data, layout, k)}",
     )
 
 
-def write(loaded: AnnotatedDag, file: BinaryIO, delimiter: str) -> None:
-    """Sources, targets and, where there are any, weights; text labels in quotes, whole numbers without."""
+def write(annotated: AnnotatedDag, file: BinaryIO, delimiter: str) -> None:
+    """Sources, targets and, if there are any, weights; text labels in quotes, integers without."""
     require("pyarrow", "files")
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    dag = loaded.dag
+    dag = annotated.dag
     wrong = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
     if wrong:
-        raise GraphError(f"an edge list has a line for each edge, but this label has a line break: {wrong[0]!r}.")
+        raise GraphError(f"labels in an edge list can't contain a line break, got {wrong[0]!r}. Write JSON or npz.")
     if "" in dag.labels:
-        raise GraphError("an edge list can't hold an empty label, and one of these is ''. Write JSON or npz.")
+        raise GraphError("labels in an edge list can't be empty, got ''. Write JSON or npz.")
     integers = _convert.is_integer(dag.labels[0])
-    comment = _metadata.note(dag, _is_usual_order(dag.labels, dag.source, dag.target, integers))
+    comment = _io.format_metadata(dag, _is_default_order(dag.labels, dag.source, dag.target, integers))
     if comment:
         file.write(f"# {comment}\n".encode())
     labels = pa.array(np.array(dag.labels, np.int64) if integers else list(dag.labels))
     table = {"source": labels.take(pa.array(dag.source)), "target": labels.take(pa.array(dag.target))}
-    if loaded.weight is not None:
-        table["weight"] = pa.array(loaded.weight)
+    if annotated.weight is not None:
+        table["weight"] = pa.array(annotated.weight)
     pc.write_csv(pa.table(table), file, pc.WriteOptions(delimiter=delimiter, quoting_style="needed"))
 
 
-def _look(
+def _detect_layout(
     path: Path, data: Bytes, kind: str, header: bool | None, columns: Sequence[str | int] | None
 ) -> _Layout | dict[str, Any]:
-    """The delimiter, the header and the columns, from the first two rows; or our own comment, if it stands alone."""
-    said, start, line = _comments(path, data)
+    """Delimiter, header and columns, from the first two rows; or the metadata of a file without edges."""
+    metadata, start, line = _read_comments(path, data)
     first = next((text for _, _, text in _lines(data, start, line) if text), b"").decode()
     if "\r" in first:
-        raise FileError(f"{path}: lines end in a carriage return alone. Save the file with line feeds.")
+        raise FileError(f"{path}: lines must end in a line feed, got carriage returns alone. Save it with line feeds.")
     delimiter = next((mark for mark in _DELIMITERS[kind] if mark in first), _DELIMITERS[kind][0])
     top, below = islice((*islice(_rows(data, start, line, delimiter), 2), None, None), 2)
     if top is None:
-        raise FileError(f"{path} holds comments and no edges.")
+        raise FileError(f"{path} has comments but no edges.")
     if header or (header is None and _is_header(top, below)):
-        chosen = _columns(path, top, top.cells, columns)
-        if below is None and said.get("nodes"):
-            return said
+        indices = _select_columns(path, top, top.cells, columns)
+        if below is None and metadata.get("nodes"):
+            return metadata
         if below is None:
-            raise FileError(f"{path} has a header, {first!r}, and no edges below it.")
+            raise FileError(f"{path} has a header, {first!r}, but no edges.")
         if len(below.cells) != len(top.cells):
-            raise _wrong_width(path, below, len(top.cells), delimiter)
-        return _Layout(below, delimiter, chosen, said)
-    return _Layout(top, delimiter, _columns(path, top, [], columns), said)
+            raise _width_error(path, below, len(top.cells), delimiter)
+        return _Layout(below, delimiter, indices, metadata)
+    return _Layout(top, delimiter, _select_columns(path, top, [], columns), metadata)
 
 
-def _comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int, int]:
-    """What our own comment says, and offset and line of what follows the comments at the top."""
-    said: dict[str, Any] = {}
-    at = len(_BOM) if data[:3] == _BOM else 0
-    for line, start, text in _lines(data, at, 1):
+def _read_comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int, int]:
+    """Metadata of our comment line, and offset and number of the first line after the comments at the top."""
+    metadata: dict[str, Any] = {}
+    offset = len(_BOM) if data[:3] == _BOM else 0
+    for line, start, text in _lines(data, offset, 1):
         if text and not text.startswith(b"#"):
-            return said, start, line
-        said |= _metadata.parse(path, text[1:].decode(errors="replace").strip())
-    raise FileError(f"{path} holds no edges.")
+            return metadata, start, line
+        metadata |= _io.parse_metadata(path, text[1:].decode(errors="replace").strip())
+    raise FileError(f"{path} has no edges.")
 
 
 def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes]]:
@@ -134,143 +137,151 @@ def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes
     while start < len(data):
         stop = data.find(b"\n", start)
         stop = len(data) if stop < 0 else stop + 1
-        if stop - start > _LONGEST and data[start : start + 1] != b"#":
-            raise FileError(f"line {line} has {stop - start:,} characters: this is no edge list.")
+        if stop - start > _MAX_LINE and data[start : start + 1] != b"#":
+            raise FileError(f"line {line} has {stop - start:,} characters, too many for an edge list.")
         yield line, start, data[start:stop].rstrip(b"\r\n")
         start, line = stop, line + 1
 
 
 def _rows(data: Bytes, start: int, line: int, delimiter: str) -> Iterator[_Row]:
     for number, offset, text in _lines(data, start, line):
-        tight = b"" if text.startswith(b"#") else _tight(text, delimiter)
-        if tight:
-            yield _Row(number, offset, next(csv.reader([tight.decode()], delimiter=delimiter)), tight.startswith(b'"'))
+        row = b"" if text.startswith(b"#") else _strip_cells(text, delimiter)
+        if row:
+            yield _Row(number, offset, next(csv.reader([row.decode()], delimiter=delimiter)), row.startswith(b'"'))
 
 
-def _tight(text: Any, delimiter: str) -> Any:
-    """Bytes without the blanks around cells; those within quotes stay."""
+def _strip_cells(text: Any, delimiter: str) -> Any:
+    """Bytes without spaces and tabs around cells; those within quotes stay."""
     if delimiter == " ":
         return text
-    blank = "[ ]" if delimiter == "\t" else r"[ \t]"
+    space = "[ ]" if delimiter == "\t" else r"[ \t]"
     start, stop = rf"(?<![^{delimiter}\r\n])", rf"(?![^{delimiter}\r\n])"
-    quoted = rf'{start}{blank}*("(?:[^"\r\n]|"")*+"){blank}*'
-    pattern = rf"{quoted}|{start}{blank}+|(?<!{blank}){blank}++{stop}".encode()
-    return re.sub(pattern, lambda found: found[1] or b"", text)
+    quoted = rf'{start}{space}*("(?:[^"\r\n]|"")*+"){space}*'
+    pattern = rf"{quoted}|{start}{space}+|(?<!{space}){space}++{stop}".encode()
+    return re.sub(pattern, lambda match: match[1] or b"", text)
 
 
-def _has_blanks(data: Bytes, start: int, delimiter: str) -> bool:
-    """Whether a cell may start or end with a blank; much faster than to look for each."""
-    blanks = {"\t": b" ", " ": b""}.get(delimiter, b" \t")
+def _has_outer_spaces(data: Bytes, start: int, delimiter: str) -> bool:
+    """Whether some cell may start or end with a space or tab: a search that is much faster than `_strip_cells`."""
+    spaces = {"\t": b" ", " ": b""}.get(delimiter, b" \t")
     ends = (*delimiter.encode(), *b"\r\n")
-    pairs = [bytes(pair) for blank in blanks for end in ends for pair in ((blank, end), (end, blank))]
-    outer = data[start] in blanks or data[len(data) - 1] in blanks
+    pairs = [bytes(pair) for space in spaces for end in ends for pair in ((space, end), (end, space))]
+    outer = data[start] in spaces or data[len(data) - 1] in spaces
     return outer or any(data.find(pair, start) >= 0 for pair in pairs)
 
 
 def _is_header(top: _Row, below: _Row | None) -> bool:
-    """Known names of sources and targets, or no number on top of any column that has one below, and one has."""
-    if _named_ends(top.cells) is not None:
+    """Whether the first row has known names, or no number in a column that has one in the row below."""
+    if _find_named_ends(top.cells) is not None:
         return True
     pairs = zip(top.cells, below.cells if below is not None else [], strict=False)
-    numeric = [_is_number(high, k) for k, (high, low) in enumerate(pairs) if _is_number(low, k)]
+    numeric = [_is_number(upper, k) for k, (upper, lower) in enumerate(pairs) if _is_number(lower, k)]
     return bool(numeric) and not any(numeric)
 
 
-def _named_ends(cells: list[str]) -> tuple[int, int] | None:
-    """The first column that is named as one of sources, and the first of targets."""
-    words = [_words(cell) - _BESIDE for cell in cells]
-    ends = [[k for k, one in enumerate(words) if len(one) == 1 and one <= known] for known in (SOURCES, TARGETS)]
-    return (ends[0][0], ends[1][0]) if all(ends) else None
+def _find_named_ends(cells: list[str]) -> tuple[int, int] | None:
+    """Indices of the first column with a name for sources and of the first with one for targets."""
+    words = [_split_words(cell) - _FILLER_WORDS for cell in cells]
+    sources, targets = (
+        [k for k, rest in enumerate(words) if len(rest) == 1 and rest <= names]
+        for names in (SOURCE_NAMES, TARGET_NAMES)
+    )
+    return (sources[0], targets[0]) if sources and targets else None
 
 
-def _words(name: str) -> set[str]:
+def _split_words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"\d+|[A-Z]?[a-z]+|[A-Z]+", name)}
 
 
 def _is_number(cell: str, column: int) -> bool:
-    """Whether a cell holds a number, or, after the labels, a word for one that is missing or infinite."""
+    """Whether a cell is a number, or, after the first two columns, a word for a missing or infinite one."""
     return bool(_NUMBER.fullmatch(cell) or (column >= 2 and _MISSING.fullmatch(cell)))
 
 
-def _columns(path: Path, top: _Row, names: list[str], wanted: Sequence[str | int] | None) -> tuple[int, ...]:
-    """Places of sources, targets and weights: those asked for, or known by name, or else the first three."""
+def _select_columns(path: Path, top: _Row, names: list[str], columns: Sequence[str | int] | None) -> tuple[int, ...]:
+    """Indices of sources, targets and weights: those requested, else those of known names, else the first three."""
     width = len(top.cells)
-    if wanted is None:
-        if width < 2:
-            raise FileError(
-                f"{path}, line {top.line}: an edge has a source and a target, but this line is {top.cells[0]!r}."
-            )
-        ends = _named_ends(names)
-        if ends is None and "" in names[:1]:
-            raise FileError(
-                f"{path}, line {top.line}: the first column has no name, as if it counted the rows. columns=, on the "
-                "command line --columns, says which columns are source, target and, if wanted, weight."
-            )
-        ends = ends or (0, 1)
-        known = [k for k, name in enumerate(names) if k not in ends and _words(name) and _words(name) <= WEIGHTS]
-        weight = next(iter(known), max(ends) + 1)
-        return (*ends, weight) if weight < width else ends
-    if len(wanted) not in (2, 3) or len(set(wanted)) != len(wanted):
-        raise OptionError(f"columns={list(wanted)} came, but two or three were wanted: source, target and weight.")
-    return tuple(_column(path, one, names, width) for one in wanted)
+    if columns is None:
+        return _default_columns(path, top, names)
+    if len(columns) not in (2, 3) or len(set(columns)) != len(columns):
+        raise OptionError(f"columns must be two or three of source, target and weight, got {list(columns)}.")
+    return tuple(_find_column(path, column, names, width) for column in columns)
 
 
-def _column(path: Path, wanted: str | int, names: list[str], width: int) -> int:
-    if wanted in names:
-        return names.index(str(wanted))
-    if str(wanted).isdecimal() and 1 <= int(wanted) <= width:
-        return int(wanted) - 1
-    known = f"its columns are {', '.join(names)}" if names else "it has no header"
-    raise OptionError(f"{path} has no column {wanted!r}: {known}. Give names, or numbers from 1 to {width}.")
+def _default_columns(path: Path, top: _Row, names: list[str]) -> tuple[int, ...]:
+    width = len(top.cells)
+    if width < 2:
+        raise FileError(f"{path}, line {top.line}: expected a source and a target, got {top.cells[0]!r}.")
+    ends = _find_named_ends(names)
+    if ends is None and "" in names[:1]:
+        raise FileError(
+            f"{path}, line {top.line}: the first column has no name, which suggests row numbers, and no other column "
+            "is named as source or target.",
+            _COLUMNS,
+        )
+    ends = ends or (0, 1)
+    words = [_split_words(name) for name in names]
+    weights = [k for k, present in enumerate(words) if k not in ends and present and present <= WEIGHT_WORDS]
+    weight = next(iter(weights), max(ends) + 1)
+    return (*ends, weight) if weight < width else ends
+
+
+def _find_column(path: Path, column: str | int, names: list[str], width: int) -> int:
+    if column in names:
+        return names.index(str(column))
+    if str(column).isdecimal() and 1 <= int(column) <= width:
+        return int(column) - 1
+    available = f"its columns are {', '.join(names)}" if names else "it has no header"
+    raise OptionError(f"{path} has no column {column!r}: {available}. Pass names, or numbers from 1 to {width}.")
 
 
 def _check_memory(path: Path, data: Bytes, layout: _Layout) -> None:
     start = layout.first.start
-    sample = data[start : start + _LONGEST]
+    sample = data[start : start + _MAX_LINE]
     rows = (len(data) - start) / len(sample) * max(sample.count(b"\n"), 1)
-    need = rows * _ROW_BYTES + (0 if _are_integers(layout) else len(data) - start)
-    _io.check_memory(path, need, f"it has about {rows:,.0f} edges")
+    required = rows * _ROW_BYTES + (0 if _has_integer_labels(layout) else len(data) - start)
+    _io.check_memory(path, required, f"it has about {rows:,.0f} edges")
 
 
-def _are_integers(layout: _Layout) -> bool:
-    """Whether the labels of the first edge are whole numbers, without quotes and leading zeros."""
+def _has_integer_labels(layout: _Layout) -> bool:
+    """Whether the labels of the first edge are integers, without quotes and leading zeros."""
     cells = (layout.first.cells[c] for c in layout.columns[:2])
     return not layout.first.quoted and all(re.fullmatch(r"-?(0|[1-9]\d*)", cell) for cell in cells)
 
 
 def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
-    """Sources, targets and weights, as columns; labels are integers if all of them are."""
+    """Sources, targets and weights, as pyarrow columns; labels are integers if all of them are, else text."""
     import pyarrow as pa
 
     start = layout.first.start
     body: Any = memoryview(data)[start:]
     if data.find(b"\n#", start) >= 0:
         body = re.sub(rb"(?m)^#[^\r\n]*", b"", body)
-    if _has_blanks(data, start, layout.delimiter):
-        body = _tight(body, layout.delimiter)
+    if _has_outer_spaces(data, start, layout.delimiter):
+        body = _strip_cells(body, layout.delimiter)
     columns = None
-    for label in (pa.int64(), pa.string())[not _are_integers(layout) :]:
+    for label_type in (pa.int64(), pa.string())[not _has_integer_labels(layout) :]:
         try:
-            columns = _columns_of_type(body, layout, label)
+            columns = _read_columns(body, layout, label_type)
             break
         except pa.ArrowInvalid as error:
             failure = str(error)
     if columns is None:
-        raise _explained(path, data, layout, failure)
-    if any(column.null_count for column in columns) or (label == pa.string() and _has_empty(columns[:2])):
-        raise _explained(path, data, layout, "a cell is empty")
+        raise _parse_error(path, data, layout, failure)
+    if any(column.null_count for column in columns) or (label_type == pa.string() and _has_empty(columns[:2])):
+        raise _parse_error(path, data, layout, "a cell is empty")
     weight = columns[2].to_numpy() if len(columns) == 3 else None
     if weight is not None and not np.isfinite(weight).all():
-        raise _explained(path, data, layout, "a weight isn't finite")
+        raise _parse_error(path, data, layout, "a weight isn't finite")
     return columns[0], columns[1], weight
 
 
-def _columns_of_type(body: Any, layout: _Layout, label: Any) -> list[Any]:
+def _read_columns(body: Any, layout: _Layout, label_type: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.csv as pc
 
     names = [str(k) for k in range(len(layout.first.cells))]
-    types = dict(zip((names[c] for c in layout.columns), (label, label, pa.float64()), strict=False))
+    types = dict(zip((names[c] for c in layout.columns), (label_type, label_type, pa.float64()), strict=False))
     table = pc.read_csv(
         pa.BufferReader(pa.py_buffer(body)),
         pc.ReadOptions(column_names=names),
@@ -286,28 +297,28 @@ def _has_empty(columns: list[Any]) -> bool:
     return any(pc.any(pc.equal(column, "")).as_py() for column in columns)
 
 
-def _explained(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileError:
-    """The first line that is wrong, found by reading line by line."""
-    wanted = len(layout.first.cells)
+def _parse_error(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileError:
+    """An error for the first wrong line, which is searched for line by line."""
+    width = len(layout.first.cells)
     for row in _rows(data, layout.first.start, layout.first.line, layout.delimiter):
         line, cells = row.line, row.cells
-        if len(cells) != wanted:
-            return _wrong_width(path, row, wanted, layout.delimiter)
+        if len(cells) != width:
+            return _width_error(path, row, width, layout.delimiter)
         if not all(cells[c] for c in layout.columns):
             return FileError(f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.")
         if len(layout.columns) == 3 and not _is_finite(cells[layout.columns[2]]):
+            column = layout.columns[2]
             return FileError(
-                f"{path}, line {line}: the weight {cells[layout.columns[2]]!r} is no finite number. Column "
-                f"{layout.columns[2] + 1} is read as weight; columns=, on the command line --columns, takes others: "
-                "source,target or source,target,weight, by name or by number."
+                f"{path}, line {line}: expected a finite weight in column {column + 1}, got {cells[column]!r}.",
+                _COLUMNS,
             )
-    return FileError(f"{path} can't be read: {failure}.")
+    return FileError(f"{path} can't be parsed as an edge list: {failure}.")
 
 
-def _wrong_width(path: Path, row: _Row, wanted: int, delimiter: str) -> FileError:
-    mark = {"\t": "tabs", " ": "single spaces"}.get(delimiter, repr(delimiter))
+def _width_error(path: Path, row: _Row, expected: int, delimiter: str) -> FileError:
+    separator = {"\t": "tabs", " ": "single spaces"}.get(delimiter, repr(delimiter))
     return FileError(
-        f"{path}, line {row.line} has {len(row.cells)} columns, set apart by {mark}, but {wanted} were wanted."
+        f"{path}, line {row.line}: expected {expected} columns separated by {separator}, got {len(row.cells)}."
     )
 
 
@@ -318,58 +329,60 @@ def _is_finite(cell: str) -> bool:
         return False
 
 
-def _line_of(data: Bytes, layout: _Layout, k: int) -> int:
+def _find_line(data: Bytes, layout: _Layout, k: int) -> int:
+    """Number of the line of edge k."""
     return next(islice(_rows(data, layout.first.start, layout.first.line, layout.delimiter), k, None)).line
 
 
-def _graph(source: Any, target: Any, said: dict[str, Any]) -> EdgeList:
+def _make_edge_list(source: Any, target: Any, metadata: dict[str, Any]) -> EdgeList:
     import pyarrow as pa
 
     codes = pa.chunked_array(source.chunks + target.chunks).dictionary_encode()  # all chunks share one dictionary
     flat = np.concatenate([chunk.indices.to_numpy() for chunk in codes.chunks])
     ends, names = (flat[: len(source)], flat[len(source) :]), codes.chunk(0).dictionary
-    if "nodes" in said:
-        number, labels = _as_listed(names.to_pylist(), said["nodes"])
+    if "nodes" in metadata:
+        node, labels = _look_up_nodes(names.to_pylist(), metadata["nodes"])
     else:
         integers = names.type == pa.int64()
-        order = np.argsort(names.to_numpy() if integers else _first_seen(*ends, len(names)))
-        number = np.empty(len(names), np.int32)
-        number[order] = np.arange(len(names))
-        labels = _shortest(names.take(pa.array(order)).to_pylist())
-    return EdgeList(number[ends[0]], number[ends[1]], labels, True, said.get("inputs"), said.get("outputs"))
+        order = np.argsort(names.to_numpy() if integers else _first_appearance(*ends, len(names)))
+        node = np.empty(len(names), np.int32)
+        node[order] = np.arange(len(names))
+        labels = _compact_labels(names.take(pa.array(order)).to_pylist())
+    return EdgeList(node[ends[0]], node[ends[1]], labels, True, metadata.get("inputs"), metadata.get("outputs"))
 
 
-def _edgeless(said: dict[str, Any]) -> EdgeList:
-    none = np.empty(0, np.int64)
-    return EdgeList(none, none, _shortest(said["nodes"]), True, said.get("inputs"), said.get("outputs"))
+def _edgeless_graph(metadata: dict[str, Any]) -> EdgeList:
+    empty = np.empty(0, np.int64)
+    labels = _compact_labels(metadata["nodes"])
+    return EdgeList(empty, empty, labels, True, metadata.get("inputs"), metadata.get("outputs"))
 
 
-def _as_listed(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:
-    """The node of each name, where our own comment lists the nodes; and the labels."""
-    place = {label: k for k, label in enumerate(nodes)}
-    missing = [name for name in names if name not in place]
+def _look_up_nodes(names: list[Any], nodes: list[Any]) -> tuple[IntArray, Labels]:
+    """Node index of each name, in the list of nodes of our comment line; and the labels."""
+    index = {label: k for k, label in enumerate(nodes)}
+    missing = [name for name in names if name not in index]
     if missing:
-        raise FileError(f"an edge names {missing[0]!r}, which the list of nodes at the top of the file doesn't hold.")
-    return np.array([place[name] for name in names], np.int32), tuple(nodes)
+        raise FileError(f"an edge has the label {missing[0]!r}, which the list of nodes at the top of the file lacks.")
+    return np.array([index[name] for name in names], np.int32), tuple(nodes)
 
 
-def _shortest(labels: list[Any]) -> Labels:
-    """Labels that are 0 to N-1 take no memory."""
+def _compact_labels(labels: list[Any]) -> Labels:
+    """A range if the labels are 0 to N-1, which takes no memory."""
     return range(len(labels)) if labels == list(range(len(labels))) else tuple(labels)
 
 
-def _first_seen(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:
-    """(N,) where each node comes first when edges are read one after another; 2 E for one without edges."""
+def _first_appearance(source: IntArray, target: IntArray, num_nodes: int) -> IntArray:
+    """(N,) index of each node's first appearance in source[0], target[0], source[1], ...; 2 E without edges."""
     seen = np.full((2, num_nodes), 2 * len(source), np.int64)
-    later = np.arange(len(source))[::-1]
-    seen[0, source[::-1]] = 2 * later  # of several values for one place, the last stays
-    seen[1, target[::-1]] = 2 * later + 1
+    descending = np.arange(len(source))[::-1]
+    seen[0, source[::-1]] = 2 * descending  # of several assignments to one entry, the last stays
+    seen[1, target[::-1]] = 2 * descending + 1
     first: IntArray = seen.min(0)
     return first
 
 
-def _is_usual_order(labels: Any, source: IntArray, target: IntArray, integers: bool) -> bool:
+def _is_default_order(labels: Any, source: IntArray, target: IntArray, integers: bool) -> bool:
     """Whether reading the edges alone gives the labels in this order."""
-    seen = _first_seen(source, target, len(labels))
-    order = np.array(labels, np.int64) if integers else seen
-    return bool((seen < 2 * len(source)).all() and (np.diff(order) > 0).all())
+    first = _first_appearance(source, target, len(labels))
+    order = np.array(labels, np.int64) if integers else first
+    return bool((first < 2 * len(source)).all() and (np.diff(order) > 0).all())

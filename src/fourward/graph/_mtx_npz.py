@@ -12,143 +12,147 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import FileError, FourwardError
-from fourward.graph import _convert, _io, _metadata
+from fourward.graph import _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
-_ENTRY_BYTES = 100  # peak memory for each entry on the way to a Dag
+_ENTRY_BYTES = 100  # peak memory per entry, from the file to a Dag
 
 
-def read_mtx(path: Path, bare: bool) -> AnnotatedGraph:
+def read_mtx(path: Path, topology_only: bool) -> AnnotatedGraph:
     """A square sparse matrix: an entry at row u, column v is the edge u -> v; pattern matrices have no weights."""
     from scipy.io import mmread
 
-    data = _io.load(path)
-    said, start = _mtx_note(path, data)
-    whole = _mtx_numbers(path, data, start)
+    data = _io.read_bytes(path)
+    metadata, start = _read_mtx_comments(path, data)
+    content = _check_mtx_characters(path, data, start)
     try:
-        field, symmetry = _check_mtx(path, whole)
-        matrix = mmread(BytesIO(whole), spmatrix=False)
+        field, symmetry = _check_mtx_header(path, content)
+        matrix = mmread(BytesIO(content), spmatrix=False)
     except FourwardError:
         raise
     except Exception as error:  # scipy's parser raises many kinds
         raise FileError(f"{path} can't be read as Matrix Market: {error}") from None
     num_nodes = matrix.shape[0]
-    labels: Labels = tuple(said["nodes"]) if "nodes" in said else range(num_nodes)
+    labels: Labels = tuple(metadata["nodes"]) if "nodes" in metadata else range(num_nodes)
     if len(labels) != num_nodes:
-        raise FileError(f"{path} has {num_nodes:,} rows, but its comment lists {len(labels):,} nodes.")
+        raise FileError(f"{path}: expected {num_nodes:,} nodes in its comment, one per row, got {len(labels):,} nodes.")
     directed = symmetry == "general"
-    kept = slice(None) if directed else matrix.row >= matrix.col
-    graph = EdgeList(matrix.row[kept], matrix.col[kept], labels, directed, said.get("inputs"), said.get("outputs"))
-    weight = None if bare or field == "pattern" or matrix.nnz == 0 else _finite(path, matrix.data[kept])
-    return AnnotatedGraph(graph, weight, stated=not directed)
+    edges = slice(None) if directed else matrix.row >= matrix.col
+    ends = metadata.get("inputs"), metadata.get("outputs")
+    graph = EdgeList(matrix.row[edges], matrix.col[edges], labels, directed, *ends)
+    has_weights = not topology_only and field != "pattern" and matrix.nnz > 0
+    weight = _finite_weights(path, matrix.data[edges]) if has_weights else None
+    return AnnotatedGraph(graph, weight, states_direction=not directed)
 
 
-def write_mtx(loaded: AnnotatedDag, file: BinaryIO) -> None:
-    """A general matrix in coordinate form; labels, inputs and outputs that aren't the usual ones in a comment."""
+def write_mtx(annotated: AnnotatedDag, file: BinaryIO) -> None:
+    """A general matrix in coordinate format; labels, inputs and outputs, unless default, in a comment."""
     import scipy.sparse as sp
     from scipy.io import mmwrite
 
-    dag = loaded.dag
-    values = np.ones(dag.num_edges) if loaded.weight is None else loaded.weight
+    dag, weight = annotated.dag, annotated.weight
+    values = np.ones(dag.num_edges) if weight is None else weight
     matrix = sp.coo_array((values, (dag.source.copy(), dag.target.copy())), shape=(dag.num_nodes, dag.num_nodes))
-    field = "pattern" if loaded.weight is None else "real"
-    comment = _metadata.note(dag, all(a == b for a, b in zip(dag.labels, range(dag.num_nodes), strict=True)))
-    mmwrite(file, matrix, comment=comment, field=field, symmetry="general")
+    field = "pattern" if weight is None else "real"
+    default_order = all(a == b for a, b in zip(dag.labels, range(dag.num_nodes), strict=True))
+    mmwrite(file, matrix, comment=_io.format_metadata(dag, default_order), field=field, symmetry="general")
 
 
-def read_npz(path: Path, bare: bool) -> AnnotatedGraph:
-    """Arrays `edges` (E, 2) and, as there are, labels, inputs, outputs, weight, bias, activation; or a scipy matrix."""
-    arrays = _arrays(path)
+def read_npz(path: Path, topology_only: bool) -> AnnotatedGraph:
+    """An array `edges` (E, 2) and, optionally, labels, inputs, outputs, weight, bias, activation; or a scipy matrix."""
+    arrays = _load_arrays(path)
     if "format" in arrays and "shape" in arrays:
-        return _from_scipy(path, bare)
+        return _read_scipy(path, topology_only)
     if "edges" not in arrays:
         raise FileError(
-            f"{path} has the arrays {', '.join(arrays) or 'none'}. An npz file of a graph has 'edges' of shape (E, 2) "
-            "and, as there are, 'labels', 'inputs', 'outputs', 'weight', 'bias' and 'activation'."
+            f"{path}: expected an array 'edges' of shape (E, 2) and, optionally, 'labels', 'inputs', 'outputs', "
+            f"'weight', 'bias' and 'activation', got the arrays {', '.join(arrays) or 'none'}."
         )
-    edges = _whole(path, "edges", arrays["edges"])
+    edges = _as_integers(path, "edges", arrays["edges"])
     graph = _convert.from_pairs(edges, None if "labels" not in arrays else len(arrays["labels"]))
-    labels = _labels(path, arrays["labels"]) if "labels" in arrays else graph.labels
-    ends = (_ends(path, key, arrays[key], labels) if key in arrays else None for key in ("inputs", "outputs"))
-    counts = {} if bare else {"weight": len(edges), "bias": len(labels), "activation": len(labels)}
-    found = {key: _listed(path, key, arrays[key], count) for key, count in counts.items() if key in arrays}
-    activation = tuple(str(word) or None for word in found["activation"].tolist()) if "activation" in found else None
-    bias = found["bias"].astype(np.float64) if "bias" in found else None
-    weight = _finite(path, found["weight"]) if "weight" in found else None
+    labels = _as_labels(path, arrays["labels"]) if "labels" in arrays else graph.labels
+    ends = (_as_node_labels(path, key, arrays[key], labels) if key in arrays else None for key in ("inputs", "outputs"))
+    counts = {} if topology_only else {"weight": len(edges), "bias": len(labels), "activation": len(labels)}
+    values = {key: _check_vector(path, key, arrays[key], count) for key, count in counts.items() if key in arrays}
+    activation = tuple(str(name) or None for name in values["activation"].tolist()) if "activation" in values else None
+    bias = values["bias"].astype(np.float64) if "bias" in values else None
+    weight = _finite_weights(path, values["weight"]) if "weight" in values else None
     graph = EdgeList(graph.source, graph.target, labels, True, *ends)
-    return AnnotatedGraph(graph, weight, bias, activation, stated=False)
+    return AnnotatedGraph(graph, weight, bias, activation, states_direction=False)
 
 
-def write_npz(loaded: AnnotatedDag, file: BinaryIO) -> None:
+def write_npz(annotated: AnnotatedDag, file: BinaryIO) -> None:
     """Plain arrays, no pickles."""
-    dag = loaded.dag
+    dag = annotated.dag
     arrays: dict[str, Any] = {
         "edges": dag.edges,
         "labels": np.array(dag.labels, np.int64 if _convert.is_integer(dag.labels[0]) else None),
         "inputs": dag.inputs,
         "outputs": dag.outputs,
     }
-    if loaded.weight is not None:
-        arrays["weight"] = loaded.weight
-    if loaded.bias is not None:
+    if annotated.weight is not None:
+        arrays["weight"] = annotated.weight
+    if annotated.bias is not None:
         arrays["bias"] = np.full(dag.num_nodes, np.nan)
-        arrays["bias"][dag.neurons] = loaded.bias
-    if loaded.activation is not None:
-        words = [""] * dag.num_nodes
-        for v, word in zip(dag.neurons.tolist(), loaded.activation, strict=True):
-            words[v] = word or ""
-        arrays["activation"] = np.array(words)
+        arrays["bias"][dag.neurons] = annotated.bias
+    if annotated.activation is not None:
+        names = [""] * dag.num_nodes
+        for v, name in zip(dag.neurons.tolist(), annotated.activation, strict=True):
+            names[v] = name or ""
+        arrays["activation"] = np.array(names)
     np.savez(file, **arrays)
 
 
-def _mtx_note(path: Path, data: Bytes) -> tuple[dict[str, Any], int]:
-    """What our own comment says, and where the comments end."""
+def _read_mtx_comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int]:
+    """Metadata of our comment line, and the offset at which the comments end."""
     if data[:14].lower() != b"%%matrixmarket":
-        raise FileError(f"{path} is no Matrix Market file: it doesn't start with %%MatrixMarket.")
-    said: dict[str, Any] = {}
+        raise FileError(f"{path}: expected a Matrix Market file, which starts with %%MatrixMarket.")
+    metadata: dict[str, Any] = {}
     start = data.find(b"\n") + 1
     while start and data[start : start + 1] == b"%":
         stop = data.find(b"\n", start) + 1
-        if data[start + 1 : start + 10] == _metadata.MARK.encode():
-            said |= _metadata.parse(path, _io.text(path, data[start + 1 : stop or None]).strip())
+        if data[start + 1 : start + 10] == _io.COMMENT_PREFIX.encode():
+            metadata |= _io.parse_metadata(path, _io.decode_text(path, data[start + 1 : stop or None]).strip())
         start = stop
-    return said, start or len(data)
+    return metadata, start or len(data)
 
 
-def _mtx_numbers(path: Path, data: Bytes, start: int) -> bytes:
-    """The file with a line end, and numbers alone after the comments: scipy 1.17's parser crashes on others."""
-    line = data[:start].count(b"\n") + 1
+def _check_mtx_characters(path: Path, data: Bytes, start: int) -> bytes:
+    """The file with a final line feed; raises unless numbers alone follow the comments.
+
+    scipy 1.17's parser crashes the process on other characters.
+    """
     stray = re.search(rb"[^0-9+\-.eE \t\r\n]", memoryview(data)[start:])
     if stray is not None:
-        line += data[start : start + stray.start()].count(b"\n")
-        raise FileError(f"{path}, line {line}: {stray[0]!r} belongs to no number.")
+        line = data[: start + stray.start()].count(b"\n") + 1
+        raise FileError(f"{path}, line {line}: expected numbers, got {stray[0]!r}.")
     return data[:] + b"\n"
 
 
-def _check_mtx(path: Path, data: bytes) -> tuple[str, str]:
-    """Field and symmetry, of a matrix that is a graph and fits into memory."""
+def _check_mtx_header(path: Path, data: bytes) -> tuple[str, str]:
+    """Field and symmetry of a matrix that is a graph and fits into memory."""
     from scipy.io import mminfo
 
     rows, columns, entries, form, field, symmetry = mminfo(BytesIO(data))
     if form != "coordinate" or field == "complex" or symmetry not in ("general", "symmetric"):
         raise FileError(
-            f"{path} holds a {symmetry} {field} matrix in {form} form. A general or symmetric matrix of real numbers "
-            "in coordinate form was wanted."
+            f"{path}: expected a general or symmetric matrix of real numbers in coordinate format, got a {symmetry} "
+            f"{field} matrix in {form} format."
         )
     if rows != columns:
-        raise FileError(f"{path} has {rows:,} rows and {columns:,} columns, but an adjacency matrix is square.")
+        raise FileError(f"{path}: expected a square adjacency matrix, got {rows:,} rows and {columns:,} columns.")
     if 4 * entries > len(data):
-        raise FileError(f"{path} should hold {entries:,} entries, but is too short for them.")
+        raise FileError(f"{path} is too short for the {entries:,} entries that its header states.")
     _io.check_memory(path, _ENTRY_BYTES * entries + 100 * rows, f"it has {entries:,} entries and {rows:,} rows")
     return str(field), str(symmetry)
 
 
-def _arrays(path: Path) -> dict[str, Any]:
+def _load_arrays(path: Path) -> dict[str, Any]:
     """The arrays of an npz file, none of them pickled."""
     if not path.is_file():
-        raise FileError(f"there is no file {path}.")
+        raise FileError(f"file not found: {path}.")
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
@@ -160,54 +164,53 @@ def _arrays(path: Path) -> dict[str, Any]:
     except Exception as error:  # zipfile, zlib and numpy raise many kinds
         if "allow_pickle" in str(error):
             raise FileError(
-                f"{path} holds Python objects, and reading them could run code. Save plain arrays of numbers and text."
+                f"{path} contains pickled Python objects, and loading them could run code. Save plain arrays of "
+                "numbers and text."
             ) from None
         raise FileError(f"{path} can't be read as npz: {error}") from None
 
 
-def _from_scipy(path: Path, bare: bool) -> AnnotatedGraph:
-    """What scipy.sparse.save_npz wrote."""
+def _read_scipy(path: Path, topology_only: bool) -> AnnotatedGraph:
+    """A file of scipy.sparse.save_npz."""
     import scipy.sparse as sp
 
     try:
         matrix = sp.load_npz(path).tocoo()
     except Exception as error:
         raise FileError(f"{path} can't be read as a scipy.sparse matrix: {error}") from None
-    weight = None if bare or matrix.dtype == np.bool_ else _finite(path, matrix.data)
-    return AnnotatedGraph(_convert.from_scipy(matrix), weight, stated=False)
+    weight = None if topology_only or matrix.dtype == np.bool_ else _finite_weights(path, matrix.data)
+    return AnnotatedGraph(_convert.from_scipy(matrix), weight, states_direction=False)
 
 
-def _whole(path: Path, name: str, array: Any) -> IntArray:
+def _as_integers(path: Path, name: str, array: Any) -> IntArray:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu":
-        raise FileError(f"{path}: {name!r} must be an array of whole numbers, but it is {array.dtype}.")
+        raise FileError(f"{path}: {name!r} must be an array of integers, got {array.dtype}.")
     return array.astype(np.int64)
 
 
-def _listed(path: Path, name: str, array: Any, count: int) -> Any:
+def _check_vector(path: Path, name: str, array: Any, count: int) -> Any:
     if array.shape != (count,) or array.dtype.kind not in ("U" if name == "activation" else "fiu"):
-        raise FileError(
-            f"{path}: {name!r} must hold {count:,} {'words' if name == 'activation' else 'numbers'}, but it is "
-            f"{array.dtype} of shape {array.shape}."
-        )
+        kind = "names" if name == "activation" else "numbers"
+        raise FileError(f"{path}: {name!r} must be {count:,} {kind}, got {array.dtype} of shape {array.shape}.")
     return array
 
 
-def _labels(path: Path, array: Any) -> Labels:
+def _as_labels(path: Path, array: Any) -> Labels:
     if array.ndim != 1 or array.dtype.kind not in "iuU":
-        raise FileError(f"{path}: 'labels' must be a list of whole numbers or text, but it is {array.dtype}.")
-    plain = array.dtype.kind != "U" and np.array_equal(array, np.arange(len(array)))
-    return range(len(array)) if plain else tuple(array.tolist())
+        raise FileError(f"{path}: 'labels' must be a vector of integers or text, got {array.dtype}.")
+    is_range = array.dtype.kind != "U" and np.array_equal(array, np.arange(len(array)))
+    return range(len(array)) if is_range else tuple(array.tolist())
 
 
-def _ends(path: Path, name: str, array: Any, labels: Labels) -> list[Any]:
-    nodes = _whole(path, name, array).ravel()
+def _as_node_labels(path: Path, name: str, array: Any, labels: Labels) -> list[Any]:
+    nodes = _as_integers(path, name, array).ravel()
     if nodes.size and (nodes.min() < 0 or nodes.max() >= len(labels)):
-        raise FileError(f"{path}: {name!r} must hold numbers of nodes, from 0 to {len(labels) - 1:,}.")
+        raise FileError(f"{path}: {name!r} must be node indices from 0 to {len(labels) - 1:,}.")
     return [labels[v] for v in nodes.tolist()]
 
 
-def _finite(path: Path, values: Any) -> FloatArray:
+def _finite_weights(path: Path, values: Any) -> FloatArray:
     weight: FloatArray = np.asarray(values).astype(np.float64)
     if not np.isfinite(weight).all():
-        raise FileError(f"{path}: a weight is infinite or no number.")
+        raise FileError(f"{path}: weights contain inf or NaN.")
     return weight

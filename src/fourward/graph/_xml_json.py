@@ -18,66 +18,70 @@ from fourward.graph import _annotated, _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
 from fourward.graph._io import Bytes
 
-#: Node attribute that keeps a whole number as label where a format knows text alone.
-LABEL = "fourward_label"
-_GROWTH = 20  # bytes of memory for each of a file; with 10^5 edges 21 were seen for GraphML, 16 for GEXF, 12 for JSON
+#: Node attribute for integer labels, in formats whose ids are text.
+LABEL_ATTRIBUTE = "fourward_label"
+_GROWTH = 20  # bytes of memory per byte of a file; measured with 10^5 edges: 21 for GraphML, 16 for GEXF, 12 for JSON
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_graphml(path: Path, bare: bool, labels: str | None = None) -> AnnotatedGraph:
+def read_graphml(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """GraphML, by networkx."""
-    return _read_xml(path, "GraphML", nx.read_graphml, bare, labels)
+    return _read_xml(path, "GraphML", nx.read_graphml, topology_only, labels)
 
 
-def read_gexf(path: Path, bare: bool, labels: str | None = None) -> AnnotatedGraph:
+def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """GEXF, by networkx."""
-    return _read_xml(path, "GEXF", nx.read_gexf, bare, labels)
+    return _read_xml(path, "GEXF", nx.read_gexf, topology_only, labels)
 
 
-def write_graphml(loaded: AnnotatedDag, file: BinaryIO) -> None:
+def write_graphml(annotated: AnnotatedDag, file: BinaryIO) -> None:
     """GraphML, by networkx."""
-    nx.write_graphml(_for_xml(loaded), file)
+    nx.write_graphml(_with_text_labels(annotated), file)
 
 
-def write_gexf(loaded: AnnotatedDag, file: BinaryIO) -> None:
+def write_gexf(annotated: AnnotatedDag, file: BinaryIO) -> None:
     """GEXF, by networkx."""
-    nx.write_gexf(_for_xml(loaded), file)
+    nx.write_gexf(_with_text_labels(annotated), file)
 
 
-def read_json(path: Path, bare: bool, labels: str | None = None) -> AnnotatedGraph:
+def read_json(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """Node-link JSON: {"directed": true, "nodes": [{"id": ...}], "edges": [{"source": ..., "target": ...}]}."""
-    words = _io.text(path, _io.load(path))
-    _io.check_memory(path, _GROWTH * len(words), f"it has {len(words):,} characters of JSON")
-    try:
-        data = json.loads(words)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{path}, line {error.lineno}: this is no JSON: {error.msg}.") from None
-    except ValueError as error:  # a number with thousands of digits
-        raise FileError(f"{path}: this JSON can't be read: {error}.") from None
-    except RecursionError:
-        raise FileError(f"{path}: this JSON is nested too deep for a graph.") from None
+    data = _load_json(path)
     try:
         graph = nx.MultiDiGraph() if data.get("directed", False) else nx.MultiGraph()
         graph.add_nodes_from((_json_label(node.pop("id")), node) for node in data["nodes"])
-        known = set(graph)
+        nodes = set(graph)
         for edge in data["edges"] if "edges" in data else data["links"]:
             ends = _json_label(edge["source"]), _json_label(edge["target"])
-            if not known.issuperset(ends):
-                raise FileError(f"{path}: an edge leads from {ends[0]!r} to {ends[1]!r}, but these aren't both nodes.")
+            if not nodes.issuperset(ends):
+                raise FileError(f"{path}: an edge leads from {ends[0]!r} to {ends[1]!r}, which aren't both in 'nodes'.")
             graph.add_edge(*ends, weight=edge.get("weight"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, FourwardError):
             raise
         raise FileError(
-            f"{path}: node-link JSON has 'directed', 'nodes' with an 'id' each, and 'edges' (or 'links') with 'source' "
-            f"and 'target' each; this file lacks some of it ({type(error).__name__}: {error})."
+            f"{path}: expected node-link JSON, with 'directed', 'nodes' with an 'id' each, and 'edges' (or 'links') "
+            f"with 'source' and 'target' each ({type(error).__name__}: {error})."
         ) from None
-    return _from_networkx(path, graph, bare, labels)
+    return _from_networkx(path, graph, topology_only, labels)
 
 
-def write_json(loaded: AnnotatedDag, file: BinaryIO) -> None:
+def _load_json(path: Path) -> Any:
+    text = _io.decode_text(path, _io.read_bytes(path))
+    _io.check_memory(path, _GROWTH * len(text), f"it has {len(text):,} characters of JSON")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}, line {error.lineno}: invalid JSON: {error.msg}.") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise FileError(f"{path}: unreadable JSON: {error}.") from None
+    except RecursionError:
+        raise FileError(f"{path}: JSON is nested too deeply for a graph.") from None
+
+
+def write_json(annotated: AnnotatedDag, file: BinaryIO) -> None:
     """Node-link JSON, as networkx reads it."""
-    graph = _annotated.to_networkx(loaded)
+    graph = _annotated.to_networkx(annotated)
     data = {
         "directed": True,
         "multigraph": False,
@@ -88,13 +92,13 @@ def write_json(loaded: AnnotatedDag, file: BinaryIO) -> None:
     file.write(json.dumps(data, ensure_ascii=False, allow_nan=False, default=int).encode())
 
 
-def guard_xml(path: Path, data: Bytes) -> None:
-    """Refuse document types, whose entities may grow without bound or name other files; and XML that is none."""
+def check_xml(path: Path, data: Bytes) -> None:
+    """Raise for invalid XML, and for document types, whose entities may grow without bound or name other files."""
 
     def refuse(*_: object) -> None:
         raise FileError(
-            f"{path}, line {parser.CurrentLineNumber}: the file declares a document type or entities, which can make a "
-            "small file fill all memory. No graph needs them: remove the DOCTYPE."
+            f"{path}, line {parser.CurrentLineNumber}: the file declares a document type or entities, with which a "
+            "small file can fill all memory. No graph needs them: remove the DOCTYPE."
         )
 
     def check(name: str, attributes: dict[str, str]) -> None:
@@ -102,7 +106,7 @@ def guard_xml(path: Path, data: Bytes) -> None:
             raise FileError(f"{path}, line {parser.CurrentLineNumber}: an edge has no source or no target.")
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler = check  # networkx would make a node 'None' of it
+    parser.StartElementHandler = check  # networkx would add a node 'None' for a missing end
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
     try:
@@ -110,57 +114,58 @@ def guard_xml(path: Path, data: Bytes) -> None:
     except (expat.ExpatError, ValueError, LookupError) as error:
         if isinstance(error, FourwardError):
             raise
-        raise FileError(f"{path}, line {parser.CurrentLineNumber}: this is no XML: {error}.") from None
+        raise FileError(f"{path}, line {parser.CurrentLineNumber}: invalid XML: {error}.") from None
 
 
 def _read_xml(
-    path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], bare: bool, labels: str | None
+    path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], topology_only: bool, labels: str | None
 ) -> AnnotatedGraph:
-    data = _io.load(path)
+    data = _io.read_bytes(path)
     _io.check_memory(path, _GROWTH * len(data), f"it has {len(data):,} bytes of XML")
-    guard_xml(path, data)
+    check_xml(path, data)
     try:
         graph = reader(BytesIO(data[:]))
-    except Exception as error:  # networkx raises whatever a missing attribute leads to
-        raise FileError(f"{path} is XML, but no {kind} that networkx can read: {error}") from None
-    numbers = {label: number for label, number in graph.nodes(data=LABEL) if _convert.is_integer(number)}
-    return _from_networkx(path, nx.relabel_nodes(graph, numbers) if numbers else graph, bare, labels)
+    except Exception as error:  # networkx lets through what a missing attribute raises
+        raise FileError(f"{path} is XML, but networkx can't read it as {kind}: {error}") from None
+    integers = {node: label for node, label in graph.nodes(data=LABEL_ATTRIBUTE) if _convert.is_integer(label)}
+    return _from_networkx(path, nx.relabel_nodes(graph, integers) if integers else graph, topology_only, labels)
 
 
-def _relabelled(path: Path, graph: nx.Graph, attribute: str) -> nx.Graph:
+def _relabel(path: Path, graph: nx.Graph, attribute: str) -> nx.Graph:
     """The graph with the values of an attribute as labels."""
-    new = dict(graph.nodes(data=attribute))
-    if without := [node for node, label in new.items() if not isinstance(label, str | int)]:
-        known = sorted({name for _, values in graph.nodes(data=True) for name in values})
-        has = f"Its nodes have {', '.join(known)}" if known else "Its nodes have no attributes at all"
-        raise FileError(f"{path}: the node {without[0]!r} has no text or whole number as {attribute!r}. {has}.")
-    counts = Counter(new.values())
-    if twice := [label for label, count in counts.items() if count > 1]:
+    labels = dict(graph.nodes(data=attribute))
+    if without := [node for node, label in labels.items() if not isinstance(label, str | int)]:
+        names = sorted({name for _, values in graph.nodes(data=True) for name in values})
+        attributes = f"Its nodes have {', '.join(names)}" if names else "Its nodes have no attributes at all"
+        raise FileError(f"{path}: node {without[0]!r} has no text or integer {attribute!r}. {attributes}.")
+    counts = Counter(labels.values())
+    if repeated := [label for label, count in counts.items() if count > 1]:
         raise FileError(
-            f"{path}: {counts[twice[0]]} nodes have {twice[0]!r} as {attribute!r}, but labels must tell nodes apart."
+            f"{path}: labels must be distinct, but {counts[repeated[0]]} nodes have {repeated[0]!r} as {attribute!r}."
         )
-    return nx.relabel_nodes(graph, new)
+    return nx.relabel_nodes(graph, labels)
 
 
-def _from_networkx(path: Path, graph: nx.Graph, bare: bool, labels: str | None) -> AnnotatedGraph:
-    graph = graph if labels is None else _relabelled(path, graph, labels)
+def _from_networkx(path: Path, graph: nx.Graph, topology_only: bool, labels: str | None) -> AnnotatedGraph:
+    graph = graph if labels is None else _relabel(path, graph, labels)
     try:
-        return _annotated.from_networkx(graph, bare)
+        return _annotated.from_networkx(graph, topology_only)
     except FourwardError as error:
-        raise type(error)(f"{path}: {error}") from None
-    except (TypeError, OverflowError) as error:  # places of inputs that can't be compared, numbers beyond floats
-        raise FileError(f"{path}: an attribute of a node or an edge can't be used: {error}.") from None
+        error.prepend(str(path))
+        raise
+    except (TypeError, OverflowError) as error:  # ranks of inputs that can't be compared, numbers beyond floats
+        raise FileError(f"{path}: unusable attribute of a node or an edge: {error}.") from None
 
 
-def _for_xml(loaded: AnnotatedDag) -> nx.DiGraph:
-    """The graph with text for labels, and the numbers among them as attributes."""
-    graph = _annotated.to_networkx(loaded)
+def _with_text_labels(annotated: AnnotatedDag) -> nx.DiGraph:
+    """The graph with text as labels, and integer labels as attributes."""
+    graph = _annotated.to_networkx(annotated)
     for label, values in graph.nodes(data=True):
         if isinstance(label, str):
             if _NOT_XML.search(label):
-                raise GraphError(f"the label {label!r} has characters that XML can't hold. Write JSON or npz.")
+                raise GraphError(f"the label {label!r} has characters that XML doesn't allow. Write JSON or npz.")
         else:
-            values[LABEL] = int(label)
+            values[LABEL_ATTRIBUTE] = int(label)
     return nx.relabel_nodes(graph, str)
 
 

@@ -1,4 +1,4 @@
-"""The bundled real nervous systems, each with its citation; `data/SOURCES.md` says where each fact is from."""
+"""Two bundled connectomes, each with its citation; `data/SOURCES.md` has the source of every file and number."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from fourward.errors import GraphError
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Acyclic, remove_feedback
 
+__all__ = ["NAMES", "Connectome", "load"]
+
 _CITATIONS = {
     "c-elegans": (
         "Cook SJ, Jarrell TA, Brittin CA, et al. Whole-animal connectomes of both Caenorhabditis elegans "
@@ -28,13 +30,13 @@ _CITATIONS = {
     ),
 }
 
-#: The nervous systems that `load` knows: the worm's chemical synapses, the larval fly's mushroom bodies.
+#: Names for `load`: the worm's chemical synapses, the larval fly's mushroom bodies.
 NAMES = tuple(_CITATIONS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Connectome:
-    """A nervous system as it was published: directed, with neuron names, cycles and all.
+    """A nervous system as published: a directed graph of named neurons, with cycles.
 
     >>> worm = load("c-elegans")
     >>> worm
@@ -48,36 +50,36 @@ class Connectome:
     name: str
     citation: str  #: the paper to cite
     classes: Mapping[str, str]  #: class of each neuron by name, such as "sensory"; its keys are the neurons
-    edges: tuple[tuple[str, str], ...]  #: names of the sending and the receiving neuron
+    edges: tuple[tuple[str, str], ...]  #: names of the presynaptic and the postsynaptic neuron
     strength: IntArray  #: (E,) as published: sections of synapses for the worm, synapses for the fly
 
     @property
     def dag(self) -> Dag:
-        """The graph without its feedback edges, ready for a network; `removed` lists those."""
+        """The graph without its feedback edges, which `removed` lists."""
         return self._acyclic.dag
 
     @property
     def removed(self) -> list[tuple[Any, Any]]:
-        """The edges that `dag` lacks, by names: feedback, and a neuron's synapses onto itself."""
+        """The edges that are not in `dag`, by names: feedback, and synapses of a neuron onto itself."""
         return self._acyclic.removed
 
     @cached_property
     def weight(self) -> IntArray:
         """(E,) the strength of each of `dag.edges`, as in fourward.draw(worm.dag, weight=worm.weight)."""
         removed = set(self.removed)
-        kept = [k for k, edge in enumerate(self.edges) if edge not in removed]
-        return readonly(self.dag.align(self.strength[kept], [self.edges[k] for k in kept]))
+        acyclic = [k for k, edge in enumerate(self.edges) if edge not in removed]
+        return readonly(self.dag.align(self.strength[acyclic], [self.edges[k] for k in acyclic]))
 
     @cached_property
     def _acyclic(self) -> Acyclic:
         return self.acyclic()
 
     def acyclic(self, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Acyclic:
-        """The same with inputs and outputs of your choice; see `fourward.orient.remove_feedback`."""
+        """The Dag and the removed edges, with inputs and outputs by name; see `fourward.orient.remove_feedback`."""
         return remove_feedback(self.edges, nodes=self.classes, inputs=inputs, outputs=outputs)
 
     def to_networkx(self) -> nx.DiGraph:
-        """All of it as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""
+        """The connectome as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""
         graph = nx.DiGraph(name=self.name, citation=self.citation)
         graph.add_nodes_from((name, {"neuron_class": kind}) for name, kind in self.classes.items())
         weighted = zip(self.edges, self.strength.tolist(), strict=True)
@@ -89,10 +91,10 @@ class Connectome:
 
 
 def load(name: str) -> Connectome:
-    """A bundled nervous system: "c-elegans", or "mushroom-body" of the larval fly."""
+    """Load a bundled connectome: "c-elegans", or "mushroom-body" of the larval fly."""
     if name not in NAMES:
-        raise GraphError(f"there is no connectome {name!r}. Bundled are {', '.join(NAMES)}.")
-    nodes, rows = _table(f"{name}.nodes.csv"), _table(f"{name}.edges.csv")
+        raise GraphError(f"unknown connectome {name!r}. Choose from {', '.join(NAMES)}.")
+    nodes, rows = _read_table(f"{name}.nodes.csv"), _read_table(f"{name}.edges.csv")
     return Connectome(
         name,
         _CITATIONS[name],
@@ -102,6 +104,6 @@ def load(name: str) -> Connectome:
     )
 
 
-def _table(file: str) -> list[dict[str, str]]:
+def _read_table(file: str) -> list[dict[str, str]]:
     with (files("fourward.graph") / "data" / file).open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))

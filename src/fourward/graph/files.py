@@ -10,19 +10,19 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fourward._files import replacing
-from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError, summarize
+from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient, settle
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed
 
-__all__ = ["ENDINGS", "AnnotatedDag", "AnnotatedGraph", "format_of", "read", "read_dag", "write"]
+__all__ = ["EXTENSIONS", "AnnotatedDag", "AnnotatedGraph", "infer_format", "read", "read_dag", "write"]
 
 
 class _Format(NamedTuple):
     read: Callable[..., AnnotatedGraph]
     write: Callable[[AnnotatedDag, BinaryIO], None]
-    keeps_neurons: bool  # has a place for biases and activations
+    stores_neurons: bool  # can store biases and activations
 
 
 _FORMATS = {
@@ -31,33 +31,33 @@ _FORMATS = {
     "json": _Format(_xml_json.read_json, _xml_json.write_json, True),
     "mtx": _Format(_mtx_npz.read_mtx, _mtx_npz.write_mtx, False),
     "npz": _Format(_mtx_npz.read_npz, _mtx_npz.write_npz, True),
-    "csv": _Format(_edgelist.read, lambda loaded, file: _edgelist.write(loaded, file, ","), False),
-    "tsv": _Format(_edgelist.read, lambda loaded, file: _edgelist.write(loaded, file, "\t"), False),
-    "edges": _Format(_edgelist.read, lambda loaded, file: _edgelist.write(loaded, file, " "), False),
+    "csv": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, ","), False),
+    "tsv": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, "\t"), False),
+    "edges": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, " "), False),
 }
-#: The format that each ending means; all but npz may be followed by .gz.
-ENDINGS: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
+#: The format of each file extension; all but npz may be followed by .gz.
+EXTENSIONS: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
     ".edgelist": "edges",
     ".txt": "edges",
     ".tab": "tsv",
 }
 _EDGE_LISTS = ("csv", "tsv", "edges")
-_ATTRIBUTED = ("graphml", "gexf", "json")  # nodes have attributes
+_WITH_ATTRIBUTES = ("graphml", "gexf", "json")  # nodes have attributes
 
 
-def format_of(path: str | Path, format: str | None = None) -> str:
-    """The format that was asked for, or else the one of the file's ending."""
+def infer_format(path: str | Path, format: str | None = None) -> str:
+    """`format` if it is a known one, else that of the file's extension."""
     if format is not None:
         if format not in _FORMATS:
-            raise OptionError(f"there is no graph format {format!r}. Known are {', '.join(_FORMATS)}.")
+            raise OptionError(f"unknown graph format {format!r}. Choose from {', '.join(_FORMATS)}.")
         return format
-    endings = [ending.lower() for ending in Path(path).suffixes if ending.lower() != ".gz"]
-    if not endings or endings[-1] not in ENDINGS:
+    extensions = [extension.lower() for extension in Path(path).suffixes if extension.lower() != ".gz"]
+    if not extensions or extensions[-1] not in EXTENSIONS:
         raise FileError(
-            f"{path}: its ending doesn't say which format it has. Known are {', '.join(ENDINGS)}; format=, on the "
-            f"command line --format, or --to for a file to write, names one of {', '.join(_FORMATS)}."
+            f"expected a file with one of the extensions {', '.join(EXTENSIONS)}, got {path}.",
+            Repair("format", ..., f"name one of {', '.join(_FORMATS)}"),
         )
-    return ENDINGS[endings[-1]]
+    return EXTENSIONS[extensions[-1]]
 
 
 def read(
@@ -67,33 +67,33 @@ def read(
     header: bool | None = None,
     columns: Sequence[str | int] | None = None,
     labels: str | None = None,
-    bare: bool = False,
+    topology_only: bool = False,
 ) -> AnnotatedGraph:
-    """A graph file as it is: cyclic, undirected, with weights or without.
+    """Read a graph file as it is: cyclic or not, directed or not, with or without weights.
 
-    Edge lists have an edge a line: source, target and, if there is a third column, weight. Lines that start with
-    `#` are comments. The first line is a header if it has known names for the columns of sources and targets, such
-    as source and target, from and to, or pre_id and post_id, wherever these stand; the weight is then in the column
-    of that name, or one such as syn_count, or else in the next. It is a header, too, if some column has no number
-    there and one in the next line. Labels are integers if all of them are whole numbers and those of the first edge
-    have neither quotes nor leading zeros; else they are text. They stand in the order of `Dag.from_edges`.
+    Edge lists have one edge per line: source, target and, if there is a third column, weight. Lines that start with
+    `#` are comments. The first line is a header if it has names for the columns of sources and targets, such as source
+    and target, from and to, or pre_id and post_id, in any position; the weight is then in the column named weight or,
+    for example, syn_count, else in the next one. It is also a header if some column has no number there but one in the
+    next line. Labels are integers if all of them are and those of the first edge have neither quotes nor leading zeros;
+    else they are text. Their order is that of `Dag.from_edges`.
 
     Args:
-        path: The file; .gz is unpacked.
-        format: Its format, if its ending doesn't say: see `ENDINGS`.
+        path: The file; .gz is decompressed.
+        format: Its format; default: that of its extension, see `EXTENSIONS`.
         header: Of an edge list: whether it has a header; default: see above.
-        columns: Of an edge list: the columns of source, target and, if wanted, weight, by name or by number from 1.
-        labels: Of GraphML, GEXF and JSON: the attribute of nodes to take as labels, such as "name"; default: their ids.
-        bare: Read the graph alone, whatever is said of weights, biases and activations.
+        columns: Of an edge list: the columns of source, target and, optionally, weight, by name or by number from 1.
+        labels: Of GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
+        topology_only: Read the graph without weights, biases and activations.
     """
-    kind = format_of(path, format)
-    if labels is not None and kind not in _ATTRIBUTED:
-        raise OptionError(f"labels is an option of {', '.join(_ATTRIBUTED)}, but {path} is read as {kind}.")
+    kind = infer_format(path, format)
+    if labels is not None and kind not in _WITH_ATTRIBUTES:
+        raise OptionError(f"labels= is an option of {', '.join(_WITH_ATTRIBUTES)}, but {path} is read as {kind}.")
     if kind in _EDGE_LISTS:
-        return _edgelist.read(Path(path), kind, header, columns, bare)
+        return _edgelist.read(Path(path), kind, header, columns, topology_only)
     if header is not None or columns is not None:
-        raise OptionError(f"header and columns are options of edge lists, but {path} is read as {kind}.")
-    return _FORMATS[kind].read(Path(path), bare, *([labels] if kind in _ATTRIBUTED else []))
+        raise OptionError(f"header= and columns= are options of edge lists, but {path} is read as {kind}.")
+    return _FORMATS[kind].read(Path(path), topology_only, *([labels] if kind in _WITH_ATTRIBUTES else []))
 
 
 def read_dag(
@@ -107,23 +107,22 @@ def read_dag(
     outputs: LabelChoice = None,
     **options: Any,
 ) -> AnnotatedDag:
-    """A graph file as a Dag, with its weights, biases and activations, and what was removed on the way.
+    """Read a graph file as a Dag, with its weights, biases and activations.
 
     Args:
         path: The file.
-        orient: "random" directs an undirected graph, or an edge list whose directions mean nothing, along a random
-            order of its nodes.
-        seed: Of that order.
-        remove_feedback: Remove a small set of edges that makes a cyclic graph acyclic, self loops among them.
-        merge: Add up the weights of edges between the same nodes, which are refused otherwise.
-        inputs: Labels of the inputs, in order; default: what the file says, else all sources.
-        outputs: Labels of the outputs, in order; default: what the file says, else all sinks.
+        orient: "random" directs an undirected graph, or an edge list in arbitrary directions, along a random order of
+            its nodes.
+        seed: Seed of that order.
+        remove_feedback: Remove a small set of edges that makes a cyclic graph acyclic, self-loops included.
+        merge: Add up the weights of duplicate edges, which are an error otherwise.
+        inputs: Labels of the inputs, in order; default: those in the file, else all sources.
+        outputs: Labels of the outputs, in order; default: those in the file, else all sinks.
         options: As in `read`.
     """
-    given = read(path, **options)
+    annotated = read(path, **options)
     try:
-        return settle(
-            given,
+        return annotated.to_dag(
             orient=orient,
             seed=seed,
             remove_feedback=remove_feedback,
@@ -145,53 +144,55 @@ def write(
     activation: Sequence[str | None] | None = None,
     format: str | None = None,
 ) -> None:
-    """Write a Dag, and what is known of its edges and neurons, so that `read_dag` gives the same.
+    """Write a Dag, with values of its edges and neurons, so that `read_dag` returns the same.
 
-    The file appears whole or not at all. Labels must be whole numbers or text.
+    The write is atomic. Labels must be integers or text.
 
     Args:
         dag: The graph.
-        path: The file; .gz packs it.
+        path: The file; .gz compresses it.
         weight: (E,) in the order of dag.edges.
-        bias: (N-I,) in the order of dag.neurons; edge lists and matrices have no place for it.
+        bias: (N-I,) in the order of dag.neurons; edge lists and matrices can't store it.
         activation: (N-I,) names, likewise.
-        format: Its format, if the ending doesn't say.
+        format: Its format; default: that of its extension.
     """
-    kind, path = format_of(path, format), Path(path)
+    kind, path = infer_format(path, format), Path(path)
     _check_labels(dag)
-    if not _FORMATS[kind].keeps_neurons and (bias is not None or activation is not None):
-        raise FileError(f"{kind} files have no place for biases and activations. Write graphml, gexf, json or npz.")
+    if not _FORMATS[kind].stores_neurons and (bias is not None or activation is not None):
+        raise FileError(f"{kind} files can't store biases and activations. Write graphml, gexf, json or npz.")
     if kind == "npz" and path.suffix.lower() == ".gz":
-        raise FileError(f"{path}: npz files are packed already. Leave .gz away.")
-    loaded = AnnotatedDag(
+        raise FileError(f"{path}: npz files are already compressed. Omit .gz.")
+    annotated = AnnotatedDag(
         dag,
-        _checked(weight, dag.num_edges, "weights"),
-        _checked(bias, len(dag.neurons), "biases"),
+        _as_finite_vector(weight, dag.num_edges, "weight"),
+        _as_finite_vector(bias, len(dag.neurons), "bias"),
         None if activation is None else tuple(activation),
     )
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as temporary, opener(temporary, "wb") as file:
-        _FORMATS[kind].write(loaded, file)
+        _FORMATS[kind].write(annotated, file)
 
 
 def _check_labels(dag: Dag) -> None:
-    first = type(dag.labels[0]) if isinstance(dag.labels[0], str) else int
-    other = [x for x in dag.labels if not (isinstance(x, str) if first is str else _convert.is_integer(x))]
-    if other or (first is int and max(map(abs, dag.labels)) >= 2**63):  # type: ignore[arg-type]
+    text = isinstance(dag.labels[0], str)
+    other = [x for x in dag.labels if not (isinstance(x, str) if text else _convert.is_integer(x))]
+    if not other and not text:
+        other = [x for x in dag.labels if not -(2**63) <= x < 2**63]  # type: ignore[operator]
+    if other:
         raise GraphError(
-            f"in a file labels are all text, or all whole numbers of 64 bits, but among these are {summarize(other)}. "
-            "Make the Dag with such labels, for example from dag.edges."
+            f"labels in a file must be all text or all 64-bit integers, got {summarize(dag.labels[:1])} beside "
+            f"{summarize(other)}. Make a Dag with other labels, for example Dag.from_arrays(dag.edges)."
         )
 
 
-def _checked(values: Any, count: int, name: str) -> FloatArray | None:
+def _as_finite_vector(values: Any, count: int, name: str) -> FloatArray | None:
     if values is None:
         return None
-    if hasattr(values, "detach"):  # a torch tensor, in a room that doesn't know torch
+    if hasattr(values, "detach"):  # a torch tensor, in a package that doesn't import torch
         values = values.detach().double().cpu().numpy()
     array: FloatArray = np.asarray(values, np.float64)
     if array.shape != (count,):
-        raise WeightError(f"{name} have shape {array.shape}, but {count:,} were wanted.")
+        raise WeightError(f"expected {name} of shape ({count},), got shape {array.shape}.")
     if not np.isfinite(array).all():
-        raise WeightError(f"some {name} are infinite or no numbers, and a file keeps finite ones.")
+        raise WeightError(f"{name} contains inf or NaN; files store finite numbers.")
     return array

@@ -1,6 +1,6 @@
 """Enters: a Dag. Leaves: a Layering, the level of every node.
 
-Never belongs here: torch, memory orders, anything an engine walks.
+Never belongs here: torch, or an import of `plan` and the packages after it. Memory order is theirs.
 """
 
 from fourward.layering._layering import Layering

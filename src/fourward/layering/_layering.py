@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from fourward._arrays import IntArray, readonly
-from fourward._jit import cached_njit
 from fourward.errors import LayeringError, pluralize
 from fourward.graph._dag import Dag
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layering:
-    """A partition of the nodes into layers 0 to H-1 such that every edge leads to a higher layer.
+    """A partition of the nodes into layers 0 to H-1; every edge leads to a higher layer, which `verify` checks.
 
     >>> from fourward.layering import longest_path
     >>> lay = longest_path(Dag.from_edges([("a", "c"), ("b", "c"), ("c", "d"), ("b", "d")]))
@@ -31,13 +30,13 @@ class Layering:
         level = np.array(self.level)
         if level.shape != (self.dag.num_nodes,) or not np.issubdtype(level.dtype, np.integer):
             raise LayeringError(
-                f"a layering needs one integer for each of {self.dag.num_nodes:,} nodes, "
+                f"expected one integer level for each of {self.dag.num_nodes:,} nodes, "
                 f"got {level.dtype} of shape {level.shape}."
             )
         if level.min() < 0 or level.max() >= self.dag.num_nodes:
             raise LayeringError(
-                f"levels go from 0 to at most {self.dag.num_nodes - 1} for {self.dag.num_nodes:,} nodes, but these go "
-                f"from {level.min()} to {level.max()}."
+                f"expected levels from 0 to at most {self.dag.num_nodes - 1} for {self.dag.num_nodes:,} nodes, "
+                f"got levels from {level.min()} to {level.max()}."
             )
         object.__setattr__(self, "level", readonly(level.astype(np.int32)))
 
@@ -48,7 +47,7 @@ class Layering:
 
     @property
     def attenuation(self) -> float:
-        """N / H, the paper's height attenuation: how many nodes a layer holds on average."""
+        """N / H, the paper's height attenuation: mean number of nodes in a layer."""
         return self.dag.num_nodes / self.height
 
     @cached_property
@@ -61,13 +60,12 @@ class Layering:
     def slack(self) -> IntArray:
         """(N,) how many layers towards the sources each hidden node could move; 0 for sources and sinks.
 
-        Counts from where the node stands to the lowest layer that its ancestors allow. A node moves under
+        The difference between a node's level and the lowest level that its ancestors allow. A node moves under
         `reassign` only if its slack is positive.
         """
         dag = self.dag
-        lowest = _lowest_level(dag.order, dag.source, dag.in_start)
         hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
-        return readonly(np.where(hidden, self.level - lowest, 0))
+        return readonly(np.where(hidden, self.level - dag.longest_path_from_source, 0))
 
     @property
     def movable(self) -> IntArray:
@@ -75,17 +73,21 @@ class Layering:
         return np.flatnonzero(self.slack)
 
     def verify(self) -> None:
-        """Raise a LayeringError unless no level is empty and each edge leads upwards."""
+        """Raise a LayeringError unless every level has a node and every edge leads to a higher level."""
         dag = self.dag
         empty = np.flatnonzero(np.bincount(self.level, minlength=self.height) == 0)
         if len(empty):
-            raise LayeringError(f"layer {empty[0]} of {self.height} is empty, and {len(empty) - 1:,} others.")
+            raise LayeringError(
+                f"expected nodes in each of {self.height} layers, but {pluralize(len(empty), 'layer')} "
+                f"{'is' if len(empty) == 1 else 'are'} empty; the first is layer {empty[0]}."
+            )
         wrong = np.flatnonzero(self.level[dag.source] >= self.level[dag.target])
         if len(wrong):
             u, v = dag.edges[wrong[0]].tolist()
             raise LayeringError(
-                f"{pluralize(len(wrong), 'edge')} should lead to a higher layer; the first leads from "
-                f"{dag.labels[u]!r} in layer {self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
+                f"every edge must lead to a higher layer, but {pluralize(len(wrong), 'edge')} of {dag.num_edges:,} "
+                f"{'does' if len(wrong) == 1 else 'do'} not; the first leads from {dag.labels[u]!r} in layer "
+                f"{self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
             )
 
     def __eq__(self, other: object) -> bool:
@@ -108,18 +110,6 @@ class Layering:
 
 
 def check_same_graph(dag: Dag, layering: Layering) -> None:
-    """A layering is of use for its own graph alone."""
+    """Raise unless the layering was made for this graph."""
     if layering.dag is not dag and layering.dag != dag:
-        raise LayeringError(f"this layering belongs to {layering.dag!r}, not to {dag!r}. Make one for this graph.")
-
-
-@cached_njit
-def _lowest_level(order: IntArray, source: IntArray, in_start: IntArray) -> IntArray:
-    """(N,) the number of edges on the longest path from a source to each node."""
-    lowest = np.zeros(len(order), np.int32)
-    for q in range(len(order)):
-        deepest = 0
-        for k in range(in_start[q], in_start[q + 1]):
-            deepest = max(deepest, lowest[source[k]] + 1)
-        lowest[order[q]] = deepest
-    return lowest
+        raise LayeringError(f"expected a layering of {dag!r}, got one of {layering.dag!r}. Make one for this graph.")

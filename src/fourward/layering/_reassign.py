@@ -10,27 +10,27 @@ from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 from fourward.errors import LayeringError
 from fourward.graph._dag import Dag
-from fourward.graph.orient import generator
+from fourward.graph.orient import make_generator
 from fourward.layering._layering import Layering, check_same_graph
 from fourward.layering._longest_path import longest_path
 
 
 def reassign(dag: Dag, layering: Layering, *, seed: int | np.random.Generator | None = None) -> Layering:
-    """Draw a new layer for each hidden node of the layers 2 to H-2, as the paper's appendix B does.
+    """Draw a new layer for each hidden node of the layers 2 to H-2, as in the paper's appendix B.
 
-    Layer by layer, a node's new layer is drawn uniformly from the one above its highest predecessor up to
-    the one it stands in. Sources, sinks and layer 1 stay, so the height stays too. The layering must have the least
-    height there is, as `longest_path` makes it: in a higher one, a layer could be left empty.
+    Layer by layer, a node's new layer is drawn uniformly, from the one after its highest predecessor up to its present
+    one. Sources, sinks and layer 1 stay, and so does the height. The layering must have minimum height, as
+    `longest_path` has: in a higher one, a layer could lose all its nodes.
     """
     check_same_graph(dag, layering)
     layering.verify()
     least = longest_path(dag).height
     if layering.height > least:
         raise LayeringError(
-            f"this layering has {layering.height:,} layers, but {least:,} are enough, and only layerings of that "
-            "height can be reassigned. Start from longest_path(dag)."
+            f"expected a layering of minimum height, {least:,} layers, got {layering.height:,} layers. "
+            "Start from longest_path(dag)."
         )
-    draw = generator(seed).random(dag.num_nodes)
+    draw = make_generator(seed).random(dag.num_nodes)
     hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
     by_level = np.argsort(layering.level, kind="stable")
     by_level = by_level[hidden[by_level]]
@@ -49,6 +49,7 @@ def _draw_levels(
     draw: np.ndarray[Any, np.dtype[np.float64]],
     top: int,
 ) -> IntArray:
+    """(N,) new levels; predecessors of a node have theirs before it is drawn, since `by_level` is sorted."""
     level = level.copy()
     for v in by_level:
         upper, q = level[v], position[v]

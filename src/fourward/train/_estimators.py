@@ -9,7 +9,7 @@ import numpy as np
 from fourward.errors import require
 from fourward.graph import generate
 from fourward.graph._dag import Dag
-from fourward.graph._spec import find
+from fourward.graph._spec import resolve_graph
 from fourward.nn._fourward import FourWard
 from fourward.train._config import Schedule
 from fourward.train._data import Array, split
@@ -104,7 +104,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     def _make_dag(self, features: int, width: int) -> Dag:
         if self.graph is None:
             return generate.rewired_mlp([features, 32, 32, width], 0.25, seed=0)
-        return self.graph if isinstance(self.graph, Dag) else find(self.graph).dag
+        return self.graph if isinstance(self.graph, Dag) else resolve_graph(self.graph).dag
 
     def _predict(self, X: Any) -> Array:
         check_is_fitted(self)

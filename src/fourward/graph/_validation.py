@@ -1,0 +1,132 @@
+"""What every Dag has to pass, with its error messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from fourward._arrays import IntArray
+from fourward.errors import GraphError, pluralize, summarize
+from fourward.graph._convert import EdgeList, Labels, as_numpy, is_integer, label_list
+
+
+def index_pairs(pairs: Any) -> IntArray:
+    """(E, 2) node indices, checked for shape and dtype."""
+    array: IntArray = _as_array(pairs)
+    if array.size == 0 and array.shape in ((0,), (0, 2)):
+        return np.empty((0, 2), np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise GraphError(f"expected an (E, 2) array of integers, got {array.dtype} of shape {array.shape}.")
+    return array
+
+
+def index_vector(nodes: Any, num_nodes: int, name: str) -> IntArray:
+    """(K,) node indices, checked completely; `name` is the argument's, for errors."""
+    array: IntArray = _as_array(nodes)
+    if array.size == 0 and array.ndim == 1:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise GraphError(f"{name} must be a vector of node indices, got {array.dtype} of shape {array.shape}.")
+    check_indices(array, num_nodes, name)
+    return array
+
+
+def check_indices(array: IntArray, num_nodes: int, name: str) -> None:
+    """Raise unless every entry is the index of a node."""
+    if array.size and (array.min() < 0 or array.max() >= num_nodes):
+        index = int(array.min() if array.min() < 0 else array.max())
+        raise GraphError(f"{name} must be node indices from 0 to {num_nodes - 1:,}, got {index:,}.")
+
+
+def _as_array(values: Any) -> Any:
+    try:
+        return np.asarray(as_numpy(values))
+    except ValueError:  # rows of different lengths
+        raise GraphError(f"expected an array of integers, got a ragged {type(values).__name__}.") from None
+
+
+def check_directed(graph: EdgeList) -> None:
+    """Raise for an undirected graph."""
+    if not graph.directed:
+        raise GraphError(
+            "expected a directed graph, got an undirected one. "
+            "fourward.orient.random_order(graph, seed=0) directs the edges along a random order of the nodes, "
+            "fourward.orient.by_order(graph, order) along an order of your choice."
+        )
+
+
+def check_size(num_nodes: int) -> None:
+    """Raise for an empty graph, and for one with more nodes than 32-bit indices."""
+    if num_nodes == 0:
+        raise GraphError("the graph is empty: a network needs at least one node. Pass edges, or nodes=.")
+    if num_nodes > np.iinfo(np.int32).max:
+        raise GraphError(f"node indices are 32-bit: expected at most 2,147,483,647 nodes, got {num_nodes:,}.")
+
+
+def check_distinct(labels: Labels) -> None:
+    """Raise if two nodes have the same label."""
+    if not isinstance(labels, range) and len(set(labels)) != len(labels):
+        raise GraphError(f"duplicate labels: {_repeated(labels)}. Each node needs a label of its own.")
+
+
+def make_label_lookup(labels: Labels) -> Callable[[Hashable], int | None]:
+    """A function from label to node index, or to None; labels 0 to N-1 need no dictionary of N entries."""
+    if isinstance(labels, range):
+        return lambda label: int(label) if is_integer(label) and label in labels else None  # type: ignore[call-overload]
+    return {label: node for node, label in enumerate(labels)}.get
+
+
+def _repeated(items: Iterable[Hashable]) -> str:
+    return summarize(item for item, count in Counter(items).items() if count > 1)
+
+
+def check_self_loops(source: IntArray, target: IntArray, labels: Labels) -> None:
+    """Raise if an edge leads from a node to itself."""
+    loops = source[source == target]
+    if len(loops):
+        named = summarize(labels[v] for v in np.unique(loops).tolist())
+        raise GraphError(
+            f"the graph has {pluralize(len(loops), 'self-loop')}, at: {named}. "
+            "A neuron can't feed itself in one pass: remove these edges, or call "
+            "fourward.orient.remove_feedback(graph), which does."
+        )
+
+
+def check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> None:
+    """Raise if two neighbours in sorted edges are equal."""
+    repeated = np.flatnonzero((source[1:] == source[:-1]) & (target[1:] == target[:-1]))
+    if len(repeated):
+        named = summarize((labels[source[k]], labels[target[k]]) for k in repeated.tolist())
+        raise GraphError(f"duplicate edges: {named}. Each edge has one weight: pass each pair once.")
+
+
+def look_up_labels(labels: Iterable[Hashable], find_node: Callable[[Hashable], int | None], role: str) -> IntArray:
+    """(K,) node indices of the labels chosen as inputs or outputs."""
+    listed = label_list(labels, f"{role}s")
+    nodes = [find_node(label) for label in listed]
+    unknown = [label for label, node in zip(listed, nodes, strict=True) if node is None]
+    if unknown:
+        raise GraphError(f"unknown {role} labels: {summarize(unknown)}. Choose {role}s among the graph's nodes.")
+    return np.array(nodes, np.int64)
+
+
+def check_ends(nodes: IntArray, labels: Labels, role: str) -> None:
+    """Raise unless inputs or outputs, as `role` says, are distinct and at least one."""
+    if not len(nodes):
+        raise GraphError(f"a network needs at least one {role}, got {role}s=[]. Omit {role}s= for the default.")
+    if len(np.unique(nodes)) != len(nodes):
+        raise GraphError(f"duplicate {role}s: {_repeated(labels[v] for v in nodes.tolist())}. List each node once.")
+
+
+def check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:
+    """Raise if an input has incoming edges."""
+    fed = nodes[in_degree[nodes] > 0]
+    if len(fed):
+        named = summarize(labels[v] for v in fed.tolist())
+        raise GraphError(
+            f"inputs must not have incoming edges, because x sets their values, but {len(fed):,} of them have: "
+            f"{named}. Remove the edges into these nodes, or choose other inputs."
+        )
