@@ -13,7 +13,7 @@ LAST = "last.safetensors"  #: likewise: the checkpoint after the latest epoch
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, with the same extension; renamed to it if the block succeeds, else removed.
+    """A temporary path beside `path`, with the same suffix; renamed to it if the block succeeds, else removed.
 
     The data is on disk (fsync) before the file has its name. An OSError names `path`, not the temporary file.
     """

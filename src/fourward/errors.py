@@ -76,7 +76,7 @@ class CycleError(GraphError):
 
 
 class FileError(FourwardError, ValueError):
-    """A file is missing, corrupt, not of the format that its extension says, or unsafe to read."""
+    """A file is missing, corrupt, not of the format that its suffix says, or unsafe to read."""
 
 
 class LayeringError(FourwardError, ValueError):

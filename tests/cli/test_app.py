@@ -91,7 +91,7 @@ def test_a_repair_is_a_flag_of_the_command_that_ran(args, repair, flag):
         (["study", "times"], ORIENT, "--orient random to `fourward graph`"),
         (["study", "times"], Repair("around", "a", ""), "--around a to `fourward view`"),
         (["train", "g.csv"], Repair("workers", 2, ""), "--workers 2 to `fourward study topologies`"),
-        ([], Repair("bare", True, ""), "--bare to `fourward graph`"),
+        ([], Repair("topology_only", True, ""), "--topology-only to `fourward graph`"),
     ],
 )
 def test_a_repair_is_a_flag_of_another_command_that_has_it(args, repair, flag):

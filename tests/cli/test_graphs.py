@@ -82,8 +82,8 @@ def test_an_undirected_file(run):
     nx.write_graphml(nx.karate_club_graph(), "k.graphml")
     code, _, err = run("graph", "k.graphml", "--out", "d.graphml")
     assert code == 2
-    assert "this graph is undirected (34 nodes, 78 edges)" in err
-    assert "--orient random --seed 0" in err
+    assert "expected a directed graph, got an undirected one with 34 nodes and 78 edges" in err
+    assert "Pass --orient random to direct the edges" in err
     assert run("graph", "k.graphml", "--orient", "random", "--seed", "3", "--out", "d.graphml")[0] == 0
     want = files.read_dag("k.graphml", orient="random", seed=3).dag
     assert files.read_dag("d.graphml").dag == want
@@ -132,9 +132,9 @@ def test_bad_arguments_are_bad_input(words, run, tmp_path):
     ("name", "data", "text"),
     [
         ("x.graphml", b'<!DOCTYPE g [<!ENTITY a "b">]><graphml/>', "document type"),
-        ("x.csv", b"a,b,1\nb,c,much\n", "line 2: the weight 'much'"),
+        ("x.csv", b"a,b,1\nb,c,much\n", "line 2: expected a finite weight in column 3, got 'much'"),
         ("x.csv", b"", "is empty"),
-        ("x.gexf", b"\x00\x01\x02", "no XML"),
+        ("x.gexf", b"\x00\x01\x02", "invalid XML"),
     ],
 )
 def test_bad_files(name, data, text, run, tmp_path):
@@ -158,7 +158,7 @@ def test_an_edge_list_larger_than_memory(run, monkeypatch):
     monkeypatch.setattr(_io._memory, "available_memory", lambda: 2**18)
     code, _, err = run("info", "x.csv")
     assert code == 2
-    assert "it has about 9,999 edges, which would take about 976.5 KiB of memory, but 256.0 KiB are free" in err
+    assert "it has about 9,999 edges, which takes about 976.5 KiB of memory, but 256.0 KiB are available" in err
 
 
 def test_a_full_disk(run, tmp_path, monkeypatch):
@@ -207,7 +207,7 @@ def test_export_and_import_round_trip(run):
     assert result["largest_difference"] < 1e-5
     code, _, err = run("export", "net.safetensors", "--out", "net.h5")
     assert code == 2
-    assert "Known are .onnx" in err
+    assert "expected a file with one of the suffixes .onnx" in err
 
 
 def test_export_of_a_checkpoint(run):

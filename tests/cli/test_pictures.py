@@ -100,10 +100,10 @@ def test_samples_of_a_model_go_through_its_input_layer(here, net):
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["draw", "nothing.graphml"], "there is no file"),
+        (["draw", "nothing.graphml"], "neither a file nor the specification of a graph"),
         (["draw", "chain:3", "--out", "x.gif"], "to end in .png, .svg, .pdf"),
         (["view", "chain:3", "--samples", "rows.csv"], "is a graph without weights"),
-        (["view", "chain:3", "--around", "9"], "no node has the label '9'"),
+        (["view", "chain:3", "--around", "9"], "unknown label '9'"),
         (["view", "missing.safetensors"], "missing.safetensors"),
         (["draw", "net.safetensors", "--merge"], "--merge has no effect here: net.safetensors is a network"),
     ],

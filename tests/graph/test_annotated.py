@@ -42,10 +42,10 @@ def test_duplicate_edges_are_added_up(tmp_path):
     assert got.merged == 1
 
 
-@pytest.mark.parametrize("extension", ["graphml", "gexf", "json", "mtx"])
-def test_undirected_files_need_an_orientation(extension, tmp_path):
+@pytest.mark.parametrize("suffix", ["graphml", "gexf", "json", "mtx"])
+def test_undirected_files_need_an_orientation(suffix, tmp_path):
     graph = nx.karate_club_graph()
-    path = tmp_path / f"x.{extension}"
+    path = tmp_path / f"x.{suffix}"
     write_undirected(graph, path)
     with pytest.raises(GraphError, match=r"undirected one with 34 nodes and 78 edges.*orient='random'"):
         files.read_dag(path)

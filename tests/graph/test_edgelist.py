@@ -65,7 +65,7 @@ def test_labels_and_weights_of_edge_lists(text, labels, weight, tmp_path):
         ("x.edgelist", "a,b\n", [("a", "b")]),
     ],
 )
-def test_extensions_and_delimiters(name, text, pairs, tmp_path):
+def test_suffixes_and_delimiters(name, text, pairs, tmp_path):
     assert files.read_dag(write_file(tmp_path, name, text)).dag == Dag.from_edges(pairs)
 
 

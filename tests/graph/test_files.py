@@ -41,14 +41,14 @@ def assert_same_dag(got, want):
     assert all(isinstance(a, str) == isinstance(b, str) for a, b in zip(got.labels, want.labels, strict=True))
 
 
-@pytest.mark.parametrize("extension", WITH_GZIP)
+@pytest.mark.parametrize("suffix", WITH_GZIP)
 @pytest.mark.parametrize("name", DAGS)
-def test_round_trip(name, extension, tmp_path):
-    dag, path = DAGS[name], tmp_path / f"graph.{extension}"
+def test_round_trip(name, suffix, tmp_path):
+    dag, path = DAGS[name], tmp_path / f"graph.{suffix}"
     rng = np.random.default_rng(0)
     weight, bias = rng.normal(size=dag.num_edges), rng.normal(size=len(dag.neurons))
     activation = ["tanh", "relu", None] * len(bias)
-    neurons = {"bias": bias, "activation": activation[: len(bias)]} if extension.split(".")[0] in WITH_NEURONS else {}
+    neurons = {"bias": bias, "activation": activation[: len(bias)]} if suffix.split(".")[0] in WITH_NEURONS else {}
     files.write(dag, path, weight=weight, **neurons)
     got = files.read_dag(path)
     assert_same_dag(got.dag, dag)
@@ -64,23 +64,23 @@ def test_round_trip(name, extension, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("suffix", FORMATS)
 @given(data=st.data())
-def test_any_text_is_a_label(extension, data, tmp_path_factory):
+def test_any_text_is_a_label(suffix, data, tmp_path_factory):
     text = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), min_size=1)
     labels = data.draw(st.lists(text, min_size=2, max_size=6, unique=True))
     ends = st.integers(0, len(labels) - 1)
     pairs = data.draw(st.sets(st.tuples(ends, ends).map(sorted).map(tuple).filter(lambda p: p[0] < p[1])))
     dag = Dag.from_edges([(labels[u], labels[v]) for u, v in pairs], nodes=labels)
-    path = tmp_path_factory.mktemp("labels") / f"graph.{extension}"
+    path = tmp_path_factory.mktemp("labels") / f"graph.{suffix}"
     files.write(dag, path, weight=np.linspace(-1, 1, dag.num_edges))
     assert_same_dag(files.read_dag(path).dag, dag)
 
 
-@pytest.mark.parametrize("extension", ["csv", "tsv", "mtx", "edges"])
-def test_formats_that_cant_store_biases(extension, tmp_path):
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "mtx", "edges"])
+def test_formats_that_cant_store_biases(suffix, tmp_path):
     with pytest.raises(FileError, match=r"can't store biases.*graphml"):
-        files.write(generate.chain(3), tmp_path / f"x.{extension}", bias=[1, 2])
+        files.write(generate.chain(3), tmp_path / f"x.{suffix}", bias=[1, 2])
     assert not list(tmp_path.iterdir())
 
 
@@ -124,17 +124,17 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_topology_of_any_format(tmp_path):
-    for extension in FORMATS:
-        path, neurons = tmp_path / f"x.{extension}", {"bias": [1, 2]} if extension in WITH_NEURONS else {}
+    for suffix in FORMATS:
+        path, neurons = tmp_path / f"x.{suffix}", {"bias": [1, 2]} if suffix in WITH_NEURONS else {}
         files.write(generate.chain(3), path, weight=[1, 2], **neurons)
         assert files.read_dag(path, topology_only=True) == (generate.chain(3), None, None, None, (), 0)
     text = write_file(tmp_path, "y.csv", "a,b,much\nb,c,little\n")
     assert files.read_dag(text, topology_only=True).dag.num_edges == 2
 
 
-@pytest.mark.parametrize("extension", ["csv", "csv.gz", "mtx", "npz", "graphml", "gexf", "json"])
-def test_a_file_larger_than_memory_is_refused_before_it_is_read(extension, tmp_path, monkeypatch):
-    path = tmp_path / f"x.{extension}"
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "mtx", "npz", "graphml", "gexf", "json"])
+def test_a_file_larger_than_memory_is_refused_before_it_is_read(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"x.{suffix}"
     dag = generate.chain(3_000)
     files.write(dag, path)
     assert files.read_dag(path).dag == dag
@@ -163,7 +163,7 @@ def test_gzip_that_grows_past_memory_is_stopped(tmp_path, monkeypatch):
         ("x.json", b"", "is empty"),
         ("x.json", b"\xff\xfe{\x00", "UTF-16"),
         ("x.json", b"{\n\xe9}", "line 2: expected UTF-8"),
-        ("x", b"a,b", "expected a file with one of the extensions"),
+        ("x", b"a,b", "expected a file with one of the suffixes"),
     ],
 )
 def test_corrupt_files(name, data, match, tmp_path):
@@ -172,12 +172,12 @@ def test_corrupt_files(name, data, match, tmp_path):
 
 
 def test_a_missing_file(tmp_path):
-    for extension in FORMATS:
+    for suffix in FORMATS:
         with pytest.raises(FileError, match="file not found"):
-            files.read(tmp_path / f"x.{extension}")
+            files.read(tmp_path / f"x.{suffix}")
 
 
-def test_extensions_may_be_in_upper_case(tmp_path):
+def test_suffixes_may_be_in_upper_case(tmp_path):
     path = tmp_path / "X.CSV.GZ"
     files.write(generate.chain(3), path)
     assert path.read_bytes()[:2] == b"\x1f\x8b"
@@ -191,16 +191,16 @@ def test_a_format_can_be_named(tmp_path):
     assert files.read_dag(path, format="npz").dag == generate.chain(3)
 
 
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("suffix", FORMATS)
 @given(data=st.binary(min_size=1, max_size=200))
-def test_random_bytes_never_give_a_traceback(extension, data, tmp_path_factory):
-    read_or_refuse(write_file(tmp_path_factory.mktemp("fuzz"), f"x.{extension}", data))
+def test_random_bytes_never_give_a_traceback(suffix, data, tmp_path_factory):
+    read_or_refuse(write_file(tmp_path_factory.mktemp("fuzz"), f"x.{suffix}", data))
 
 
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("suffix", FORMATS)
 @given(data=st.data())
-def test_mutated_files_never_give_a_traceback(extension, data, tmp_path_factory):
-    path = tmp_path_factory.mktemp("fuzz") / f"x.{extension}"
+def test_mutated_files_never_give_a_traceback(suffix, data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fuzz") / f"x.{suffix}"
     files.write(DAGS["odd numbers"], path, weight=np.array([0.5, -1, 2]))
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):

@@ -20,12 +20,12 @@ SPACE = "http://graphml.graphdrawing.org/xmlns"
 OUTSIDE = BOMB.replace('<!ENTITY a "ha">', '<!ENTITY a SYSTEM "file:///etc/passwd">')
 
 
-@pytest.mark.parametrize("extension", ["graphml", "gexf"])
+@pytest.mark.parametrize("suffix", ["graphml", "gexf"])
 @pytest.mark.parametrize("text", [BOMB, OUTSIDE, BOMB.split("[")[0] + ">" + BOMB.split("]>")[1]])
-def test_entities_and_document_types_are_refused_before_parsing(text, extension, tmp_path, monkeypatch):
+def test_entities_and_document_types_are_refused_before_parsing(text, suffix, tmp_path, monkeypatch):
     monkeypatch.setattr(nx, "read_graphml", lambda path: pytest.fail("parsed"))
     with pytest.raises(FileError, match=r"line 2: the file declares a document type"):
-        files.read(write_file(tmp_path, f"x.{extension}", text))
+        files.read(write_file(tmp_path, f"x.{suffix}", text))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_invalid_graphml(text, match, tmp_path):
         (lambda g: g.nodes[0].update(bias=1.0), GraphError, "inputs can't have a bias.*1 of them"),
     ],
 )
-@pytest.mark.parametrize("extension", ["json", "graphml"])
-def test_invalid_attributes(change, error, match, extension, tmp_path):
+@pytest.mark.parametrize("suffix", ["json", "graphml"])
+def test_invalid_attributes(change, error, match, suffix, tmp_path):
     graph = nx.DiGraph()
     graph.add_weighted_edges_from([(0, 1, 1.5), (1, 2, 2.5)])
     change(graph)
-    path = tmp_path / f"x.{extension}"
-    if extension == "json":
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "json":
         path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
     else:
         nx.write_graphml(graph, path, infer_numeric_types=True)
@@ -94,19 +94,19 @@ def test_invalid_json(text, match, tmp_path):
         files.read_dag(write_file(tmp_path, "x.json", text))
 
 
-def named_neurons(path, extension, names):
+def named_neurons(path, suffix, names):
     graph = nx.DiGraph([("n0", "n1"), ("n1", "n2")])
     nx.set_node_attributes(graph, names, "name")
-    if extension == "json":
+    if suffix == "json":
         path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
     else:
-        (nx.write_graphml if extension == "graphml" else nx.write_gexf)(graph, path)
+        (nx.write_graphml if suffix == "graphml" else nx.write_gexf)(graph, path)
     return path
 
 
-@pytest.mark.parametrize("extension", ["graphml", "gexf", "json"])
-def test_labels_may_be_an_attribute(extension, tmp_path):
-    path = named_neurons(tmp_path / f"x.{extension}", extension, {"n0": "n1", "n1": "AVAL", "n2": "β"})
+@pytest.mark.parametrize("suffix", ["graphml", "gexf", "json"])
+def test_labels_may_be_an_attribute(suffix, tmp_path):
+    path = named_neurons(tmp_path / f"x.{suffix}", suffix, {"n0": "n1", "n1": "AVAL", "n2": "β"})
     assert files.read_dag(path, labels="name").dag.labels == ("n1", "AVAL", "β")
     assert files.read_dag(path).dag.labels == ("n0", "n1", "n2")
 

@@ -230,6 +230,6 @@ def test_bad_options_are_rejected(tmp_path):
         fw.draw(SMALL[1], kind="blob")
     with pytest.raises(OptionError, match=r"expected a picture's path to end in \.png, \.svg, \.pdf, got"):
         fw.draw(SMALL[1], tmp_path / "net.gif")
-    with pytest.raises(LayeringError, match="belongs to"):
+    with pytest.raises(LayeringError, match="expected a layering of"):
         fw.draw(SMALL[1], layering=longest_path(SMALL[2]))
     assert list(tmp_path.iterdir()) == []

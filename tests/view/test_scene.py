@@ -89,7 +89,7 @@ def test_the_nearest_neurons_are_a_connected_part(monkeypatch):
     )
     assert set(worm.edges[part.edges].ravel()) <= set(nodes)
     assert "which has the most edges" in select_part(worm, None).caption
-    with pytest.raises(GraphError, match="no node has the label 'NOBODY'"):
+    with pytest.raises(GraphError, match="unknown label 'NOBODY'"):
         select_part(worm, None, "NOBODY")
 
 

@@ -26,7 +26,7 @@ _CHUNK = 2**24
 
 
 def read_bytes(path: Path) -> Bytes:
-    """A file mapped into memory, or decompressed if its extension is .gz."""
+    """A file mapped into memory, or decompressed if its suffix is .gz."""
     if not path.is_file():
         raise FileError(f"file not found: {path}.")
     if path.stat().st_size == 0:

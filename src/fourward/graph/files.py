@@ -16,7 +16,7 @@ from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, 
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed
 
-__all__ = ["EXTENSIONS", "AnnotatedDag", "AnnotatedGraph", "infer_format", "read", "read_dag", "write"]
+__all__ = ["SUFFIXES", "AnnotatedDag", "AnnotatedGraph", "infer_format", "read", "read_dag", "write"]
 
 
 class _Format(NamedTuple):
@@ -35,8 +35,8 @@ _FORMATS = {
     "tsv": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, "\t"), False),
     "edges": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, " "), False),
 }
-#: The format of each file extension; all but npz may be followed by .gz.
-EXTENSIONS: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
+#: The format of each file suffix; all but npz may be followed by .gz.
+SUFFIXES: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
     ".edgelist": "edges",
     ".txt": "edges",
     ".tab": "tsv",
@@ -46,18 +46,18 @@ _WITH_ATTRIBUTES = ("graphml", "gexf", "json")  # nodes have attributes
 
 
 def infer_format(path: str | Path, format: str | None = None) -> str:
-    """`format` if it is a known one, else that of the file's extension."""
+    """`format` if it is a known one, else that of the file's suffix."""
     if format is not None:
         if format not in _FORMATS:
             raise OptionError(f"unknown graph format {format!r}. Choose from {', '.join(_FORMATS)}.")
         return format
-    extensions = [extension.lower() for extension in Path(path).suffixes if extension.lower() != ".gz"]
-    if not extensions or extensions[-1] not in EXTENSIONS:
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() != ".gz"]
+    if not suffixes or suffixes[-1] not in SUFFIXES:
         raise FileError(
-            f"expected a file with one of the extensions {', '.join(EXTENSIONS)}, got {path}.",
+            f"expected a file with one of the suffixes {', '.join(SUFFIXES)}, got {path}.",
             Repair("format", ..., f"name one of {', '.join(_FORMATS)}"),
         )
-    return EXTENSIONS[extensions[-1]]
+    return SUFFIXES[suffixes[-1]]
 
 
 def read(
@@ -80,7 +80,7 @@ def read(
 
     Args:
         path: The file; .gz is decompressed.
-        format: Its format; default: that of its extension, see `EXTENSIONS`.
+        format: Its format; default: that of its suffix, see `SUFFIXES`.
         header: Of an edge list: whether it has a header; default: see above.
         columns: Of an edge list: the columns of source, target and, optionally, weight, by name or by number from 1.
         labels: Of GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
@@ -154,7 +154,7 @@ def write(
         weight: (E,) in the order of dag.edges.
         bias: (N-I,) in the order of dag.neurons; edge lists and matrices can't store it.
         activation: (N-I,) names, likewise.
-        format: Its format; default: that of its extension.
+        format: Its format; default: that of its suffix.
     """
     kind, path = infer_format(path, format), Path(path)
     _check_labels(dag)
