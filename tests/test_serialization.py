@@ -74,7 +74,7 @@ def test_networks_that_cant_be_saved(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage",
+    "corrupt",
     [
         lambda t, s: t.pop("network.edges"),
         lambda t, s: t.pop("network.weight"),
@@ -93,10 +93,10 @@ def test_networks_that_cant_be_saved(tmp_path):
         lambda t, s: t.update({"network.weight": torch.zeros(8, dtype=torch.int64)}),
     ],
 )
-def test_corrupt_files(tmp_path, damage):
+def test_corrupt_files(tmp_path, corrupt):
     tensors, metadata = _serialization.serialize_network(fw.FourWard(odd_dag(), seed=0))
     metadata = {"network": metadata}
-    damage(tensors, metadata)
+    corrupt(tensors, metadata)
     _serialization.write_safetensors(tmp_path / "net.safetensors", tensors, metadata)
     with pytest.raises(FileError, match=r"net.safetensors is corrupt"):
         fw.load(tmp_path / "net.safetensors")

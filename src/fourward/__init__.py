@@ -1,7 +1,12 @@
-"""fourward: any directed acyclic graph of single neurons as a PyTorch module that trains.
+"""fourward: a directed acyclic graph of single neurons as a PyTorch module.
 
-A graph becomes a `Dag`, a `Dag` a `Layering`, both a plan that an engine walks, and all of it a `FourWard`,
-a torch module. Names are imported when they are first used.
+`Dag` is the graph, `Layering` the level of each node, and `FourWard` the module, which trains like any other. Names are
+imported on first use, so that `import fourward` is light.
+
+>>> import fourward as fw
+>>> dag = fw.Dag.from_edges([("a", "c"), ("b", "c"), ("c", "d")])
+>>> fw.FourWard(dag, activation="tanh").weight.shape
+torch.Size([3])
 """
 
 from __future__ import annotations
@@ -12,38 +17,42 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import errors, exchange, layering, paper, study, train
+    from fourward import engine, errors, exchange, graph, layering, nn, paper, plan, study, train
     from fourward._serialization import load, save
     from fourward.errors import FourwardError
-    from fourward.graph import connectomes, files, generate, orient
-    from fourward.graph._dag import Dag
-    from fourward.layering._layering import Layering
-    from fourward.nn._fourward import FourWard
-    from fourward.train._estimators import FourWardClassifier, FourWardRegressor
-    from fourward.view._draw import draw
-    from fourward.view._page import view
+    from fourward.graph import Dag, connectomes, files, generate, orient
+    from fourward.layering import Layering
+    from fourward.nn import FourWard
+    from fourward.train import FourWardClassifier, FourWardRegressor
+    from fourward.view import draw, view
 
-_HOMES = {
-    "Dag": "fourward.graph._dag",
-    "FourWard": "fourward.nn._fourward",
-    "FourWardClassifier": "fourward.train._estimators",
-    "FourWardRegressor": "fourward.train._estimators",
+_SUBMODULES = {
+    "connectomes": "fourward.graph.connectomes",
+    "engine": "fourward.engine",
+    "errors": "fourward.errors",
+    "exchange": "fourward.exchange",
+    "files": "fourward.graph.files",
+    "generate": "fourward.graph.generate",
+    "graph": "fourward.graph",
+    "layering": "fourward.layering",
+    "nn": "fourward.nn",
+    "orient": "fourward.graph.orient",
+    "paper": "fourward.paper",
+    "plan": "fourward.plan",
+    "study": "fourward.study",
+    "train": "fourward.train",
+    "view": "fourward.view",
+}
+_ATTRIBUTES = {
+    "Dag": "fourward.graph",
+    "FourWard": "fourward.nn",
+    "FourWardClassifier": "fourward.train",
+    "FourWardRegressor": "fourward.train",
     "FourwardError": "fourward.errors",
-    "Layering": "fourward.layering._layering",
-    "connectomes": "fourward.graph",
-    "draw": "fourward.view._draw",
-    "errors": "fourward",
-    "exchange": "fourward",
-    "files": "fourward.graph",
-    "generate": "fourward.graph",
-    "layering": "fourward",
+    "Layering": "fourward.layering",
+    "draw": "fourward.view",
     "load": "fourward._serialization",
-    "orient": "fourward.graph",
-    "paper": "fourward",
     "save": "fourward._serialization",
-    "study": "fourward",
-    "train": "fourward",
-    "view": "fourward",
 }
 
 __all__ = [
@@ -56,14 +65,18 @@ __all__ = [
     "__version__",
     "connectomes",
     "draw",
+    "engine",
     "errors",
     "exchange",
     "files",
     "generate",
+    "graph",
     "layering",
     "load",
+    "nn",
     "orient",
     "paper",
+    "plan",
     "save",
     "study",
     "train",
@@ -72,11 +85,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    value: Any
+    if name in _SUBMODULES:
+        value = import_module(_SUBMODULES[name])
+    elif name in _ATTRIBUTES:
+        value = getattr(import_module(_ATTRIBUTES[name]), name)
+    else:
         raise AttributeError(f"module 'fourward' has no attribute {name!r}")
-    home = _HOMES[name]
-    inside = vars(import_module(home))
-    value = inside[name] if name in inside else import_module(f"{home}.{name}")
     globals()[name] = value
     return value
 

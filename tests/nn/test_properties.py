@@ -1,4 +1,4 @@
-"""What must hold whatever the graph: properties that hypothesis tries to break."""
+"""Properties of networks on any graph, tested by hypothesis."""
 
 import itertools
 
@@ -32,19 +32,19 @@ def labels(dag, nodes):
     return [dag.labels[v] for v in nodes]
 
 
-def rebuilt(net: FourWard, dag: Dag, rename=lambda label: label) -> FourWard:
-    """The same neurons, biases and weights on another Dag, found again by label."""
+def transfer(net: FourWard, dag: Dag, rename=lambda label: label) -> FourWard:
+    """A network on another Dag with the same weights and biases, by label."""
     twin = FourWard(dag, activation="tanh", dtype=F64, seed=0)
     weight, bias = torch.zeros(dag.num_edges, dtype=F64), torch.zeros(len(dag.neurons), dtype=F64)
     biases = dict(zip(labels(net.dag, net.dag.neurons), net.bias.detach(), strict=True))
     if dag.num_edges:
         renamed = [(rename(u), rename(v)) for u, v in pairs(net.dag)]
-        kept = [i for i, pair in enumerate(renamed) if pair in set(pairs(dag))]
-        weight[dag.find_edges([renamed[i] for i in kept])] = net.weight.detach()[kept]
-    place = {label: i for i, label in enumerate(labels(dag, dag.neurons))}
+        shared = [i for i, pair in enumerate(renamed) if pair in set(pairs(dag))]
+        weight[dag.find_edges([renamed[i] for i in shared])] = net.weight.detach()[shared]
+    index = {label: i for i, label in enumerate(labels(dag, dag.neurons))}
     for label, value in biases.items():
-        if rename(label) in place:
-            bias[place[rename(label)]] = value
+        if rename(label) in index:
+            bias[index[rename(label)]] = value
     twin.load_edge_weights(weight, bias)
     return twin
 
@@ -59,12 +59,12 @@ def test_relabelling_changes_nothing(dag, seed):
         inputs=[f"n{label}" for label in labels(dag, dag.inputs)],
         outputs=[f"n{label}" for label in labels(dag, dag.outputs)],
     )
-    twin = rebuilt(net, other, rename=lambda label: f"n{label}")
+    twin = transfer(net, other, rename=lambda label: f"n{label}")
     assert_near(twin(x_for(dag, seed)), net(x_for(dag, seed)))
 
 
 @given(graphs, seeds)
-def test_any_minimum_height_layering_gives_the_same(dag, seed):
+def test_every_layering_gives_the_same_activations(dag, seed):
     first = layering.push_sources(dag, layering.longest_path(dag))
     other = layering.reassign(dag, first, seed=seed)
     for cls in (FourWard, paper.Masked4Ward, paper.DeepStruct):
@@ -73,7 +73,7 @@ def test_any_minimum_height_layering_gives_the_same(dag, seed):
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=5), seeds)
-def test_a_layered_dag_is_an_mlp(sizes, seed):
+def test_a_layered_dag_equals_an_mlp(sizes, seed):
     net = FourWard(generate.layered_mlp(sizes), activation="tanh", dtype=F64, seed=seed)
     weights = net.weight.detach().split([a * b for a, b in itertools.pairwise(sizes)])
     biases = net.bias.detach().split(sizes[1:])
@@ -84,33 +84,35 @@ def test_a_layered_dag_is_an_mlp(sizes, seed):
 
 
 @given(graphs.filter(lambda dag: dag.num_edges > 0), seeds)
-def test_removing_an_edge_is_zeroing_its_weight(dag, seed):
+def test_removing_an_edge_equals_zeroing_its_weight(dag, seed):
     net = FourWard(dag, activation="tanh", dtype=F64, seed=seed)
     k = seed % dag.num_edges
-    left = pairs(dag)
-    del left[k]
-    smaller = Dag.from_edges(left, nodes=dag.labels, inputs=labels(dag, dag.inputs), outputs=labels(dag, dag.outputs))
-    twin = rebuilt(net, smaller)
+    remaining = pairs(dag)
+    del remaining[k]
+    smaller = Dag.from_edges(
+        remaining, nodes=dag.labels, inputs=labels(dag, dag.inputs), outputs=labels(dag, dag.outputs)
+    )
+    twin = transfer(net, smaller)
     with torch.no_grad():
         net.weight[k] = 0
     assert_near(twin(x_for(dag, seed)), net(x_for(dag, seed)))
 
 
 @given(graphs, graphs, seeds)
-def test_a_union_is_its_parts(one, two, seed):
-    parts = [FourWard(dag, activation="tanh", dtype=F64, seed=seed) for dag in (one, two)]
-    named = [[((i, u), (i, v)) for u, v in pairs(dag)] for i, dag in enumerate((one, two))]
+def test_a_union_equals_its_parts(left, right, seed):
+    parts = [FourWard(dag, activation="tanh", dtype=F64, seed=seed) for dag in (left, right)]
+    named = [[((i, u), (i, v)) for u, v in pairs(dag)] for i, dag in enumerate((left, right))]
     union = Dag.from_edges(
-        named[0] + named[1], nodes=[(i, label) for i, dag in enumerate((one, two)) for label in dag.labels]
+        named[0] + named[1], nodes=[(i, label) for i, dag in enumerate((left, right)) for label in dag.labels]
     )
     net = FourWard(union, activation="tanh", dtype=F64)
     weight, bias = net.weight.detach(), net.bias.detach()
     for i, part in enumerate(parts):
         if named[i]:
             weight[union.find_edges(named[i])] = part.weight.detach()
-        own = [(i, label) for label in labels(part.dag, part.dag.neurons)]
-        place = {label: k for k, label in enumerate(labels(union, union.neurons))}
-        if own:
-            bias[[place[label] for label in own]] = part.bias.detach()
-    x = [x_for(dag, seed) for dag in (one, two)]
+        neurons = [(i, label) for label in labels(part.dag, part.dag.neurons)]
+        index = {label: k for k, label in enumerate(labels(union, union.neurons))}
+        if neurons:
+            bias[[index[label] for label in neurons]] = part.bias.detach()
+    x = [x_for(dag, seed) for dag in (left, right)]
     assert_near(net(torch.cat(x, 1)), torch.cat([part(v) for part, v in zip(parts, x, strict=True)], 1))

@@ -203,9 +203,9 @@ def from_parameters(
     # A neuron labelled "default" would shadow that key: then its activation is the default.
     names = Counter(activation for activation in activations if isinstance(activation, str))
     default = by_label.get("default", names.most_common(1)[0][0] if names else "identity")
-    others = {label: activation for label, activation in by_label.items() if activation != default}
+    rest = {label: activation for label, activation in by_label.items() if activation != default}
     defaults: dict[str, Any] = {"bias": bias is not None, "init": "zeros"}
-    net = FourWard(dag, others | {"default": default}, **defaults | options)
+    net = FourWard(dag, rest | {"default": default}, **defaults | options)
     net.load_edge_weights(weight, bias)
     return net
 

@@ -1,4 +1,4 @@
-"""What a network, and the paper's methods, say of bad input."""
+"""Errors of FourWard and of the paper's methods for invalid input, weights and options."""
 
 import networkx as nx
 import numpy as np
@@ -7,7 +7,7 @@ import torch
 
 from fourward import FourWard, connectomes
 from fourward.errors import ActivationError, FourwardError, GraphError, InitError, InputError, OptionError, WeightError
-from tests.nn.test_module import DAG, batch, methods
+from tests.nn.helpers import DAG, batch, methods
 
 
 @methods
@@ -31,7 +31,7 @@ from tests.nn.test_module import DAG, batch, methods
         (torch.zeros(3, DAG.num_inputs, device="meta"), "got x on meta"),
     ],
 )
-def test_bad_x(cls, x, message):
+def test_invalid_x(cls, x, message):
     net = cls(DAG)
     for call in (net, net.activations):
         with pytest.raises(InputError, match=message):
@@ -39,17 +39,17 @@ def test_bad_x(cls, x, message):
 
 
 @methods
-def test_bad_weights(cls):
+def test_invalid_weights(cls):
     net = cls(DAG)
-    right = torch.zeros(DAG.num_edges), torch.zeros(len(DAG.neurons))
+    valid = torch.zeros(DAG.num_edges), torch.zeros(len(DAG.neurons))
     with pytest.raises(WeightError, match=rf"shape \({DAG.num_edges},\).*each edge.*got shape \(3,\)"):
-        net.load_edge_weights(torch.zeros(3), right[1])
+        net.load_edge_weights(torch.zeros(3), valid[1])
     with pytest.raises(WeightError, match=rf"shape \({len(DAG.neurons)},\).*each neuron.*got shape \(1,\)"):
-        net.load_edge_weights(right[0], torch.zeros(1))
+        net.load_edge_weights(valid[0], torch.zeros(1))
     with pytest.raises(WeightError, match=r"expected biases.*got None"):
-        net.load_edge_weights(right[0])
+        net.load_edge_weights(valid[0])
     with pytest.raises(WeightError, match=r"expected bias=None.*got biases"):
-        cls(DAG, bias=False).load_edge_weights(*right)
+        cls(DAG, bias=False).load_edge_weights(*valid)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
@@ -59,7 +59,7 @@ def test_nested_x():
 
 
 @methods
-def test_a_card_that_is_not_there(cls, monkeypatch):
+def test_missing_cuda_device(cls, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(OptionError, match=r"got device 'cuda:0', but torch finds no CUDA device"):
         cls(DAG, device="cuda:0")
@@ -95,7 +95,7 @@ def test_a_card_that_is_not_there(cls, monkeypatch):
         ({"init": lambda dag, weight, bias: torch.ones_like(weight)}, InitError, "in place"),
     ],
 )
-def test_bad_options(cls, options, error, message):
+def test_invalid_options(cls, options, error, message):
     with pytest.raises(error, match=message) as caught:
         cls(DAG, **options)
     assert isinstance(caught.value, FourwardError)
@@ -109,38 +109,8 @@ def test_not_a_dag(cls):
         cls(connectomes.load("c-elegans"))
 
 
-@methods
-@pytest.mark.parametrize(
-    "mixer",
-    [torch.nn.Softmax(-1), torch.nn.Softmax(0), torch.nn.LayerNorm(5), lambda z: z.sum(), lambda z: z - z.mean()],
-    ids=["softmax", "softmax of columns", "layer norm", "sum", "centred"],
-)
-def test_an_activation_that_mixes_elements(cls, mixer):
-    with pytest.raises(ActivationError, match="must act elementwise"):
-        cls(DAG, activation=mixer)
-
-
-def test_an_activation_that_turns_out_to_change_shape():
-    net = FourWard(DAG, activation=lambda z: z if z.numel() < 20 else z[:1])
-    with pytest.raises(ActivationError, match=r"must act (elementwise|on each element alone)"):
-        net(batch())
-
-
-def test_random_activations_are_let_through():
-    before = torch.get_rng_state()
-    net = FourWard(DAG, activation=torch.nn.RReLU(), seed=0)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert net(batch()).shape == (5, DAG.num_outputs)
-
-
-@methods
-def test_a_module_as_activation_follows_the_dtype(cls):
-    net = cls(DAG, activation=torch.nn.PReLU(), dtype=torch.float64, seed=0)
-    assert net(batch(dtype=torch.float64)).dtype == torch.float64
-
-
-def test_weights_of_a_wrong_length_in_a_call():
+def test_functional_call_with_invalid_weights():
     net = FourWard(DAG, seed=0)
-    for wrong in ({"weight": torch.zeros(DAG.num_edges + 5)}, {"weight": torch.zeros(3)}, {"bias": torch.zeros(1)}):
+    for invalid in ({"weight": torch.zeros(DAG.num_edges + 5)}, {"weight": torch.zeros(3)}, {"bias": torch.zeros(1)}):
         with pytest.raises(WeightError, match="shape"):
-            torch.func.functional_call(net, wrong, (batch(),))
+            torch.func.functional_call(net, invalid, (batch(),))

@@ -1,4 +1,4 @@
-"""FourWard as a torch citizen."""
+"""FourWard works with everything that torch does to modules."""
 
 import copy
 import io
@@ -13,18 +13,10 @@ import torch
 import torch.utils.checkpoint
 from torch.nn.utils import parametrizations, prune
 
-from fourward import Dag, FourWard, connectomes, generate, paper
-from fourward._serialization import save
+from fourward import Dag, FourWard, connectomes, generate, save
 from fourward.errors import InputError, OptionError, WeightError
+from tests.nn.helpers import DAG, batch, methods
 from tests.tolerance import assert_near
-
-DAG = generate.erdos_renyi(30, 0.2, seed=1)
-METHODS = (FourWard, paper.Masked4Ward, paper.SequentialBaseline, paper.DeepStruct)
-methods = pytest.mark.parametrize("cls", METHODS)
-
-
-def batch(dag=DAG, size=5, dtype=torch.float32):
-    return torch.randn(size, dag.num_inputs, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
 def test_state_dict_is_weight_and_bias():
@@ -42,10 +34,10 @@ def test_state_dict_is_weight_and_bias():
 
 
 @methods
-def test_state_dict_holds_no_masks(cls):
+def test_state_dict_has_only_parameters(cls):
     net = cls(DAG)
-    held = sum(value.numel() for value in net.state_dict().values())
-    assert held == sum(p.numel() for p in net.parameters())
+    count = sum(value.numel() for value in net.state_dict().values())
+    assert count == sum(p.numel() for p in net.parameters())
 
 
 @methods
@@ -65,11 +57,11 @@ def test_copy_and_pickle(cls):
 @methods
 def test_to_dtype(cls):
     net = cls(DAG, seed=0)
-    want = net(batch())
+    expected = net(batch())
     net.to(torch.float64)
     out = net(batch(dtype=torch.float64))
     assert out.dtype == torch.float64
-    assert_near(want, out)
+    assert_near(expected, out)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -83,8 +75,8 @@ def test_low_precision(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_low_precision_sums_are_wide(dtype, outputs):
-    """4,096 terms of 1: a sum kept in bfloat16 stops growing at 256, one in float16 at 2,048."""
+def test_low_precision_accumulates_in_float32(dtype, outputs):
+    """4,096 terms of 1: a sum in bfloat16 stops growing at 256, one in float16 at 2,048."""
     dag = generate.layered_mlp([4096, outputs])
     net = FourWard(dag, activation="identity", init=1.0, dtype=dtype)
     assert net(torch.ones(1, 4096, dtype=dtype)).tolist() == [[4096] * outputs]
@@ -142,7 +134,7 @@ def test_compile(backend):
     assert_near(first, second)
 
 
-def test_compile_with_dropout_draws_anew():
+def test_compile_with_dropout():
     torch._dynamo.reset()
     dag = generate.erdos_renyi(14, 0.3, seed=0)
     net = FourWard(dag, dropout=0.5, activation="tanh", seed=0)
@@ -190,26 +182,26 @@ def test_no_global_random_state_is_touched(cls):
 
 
 def test_seeds():
-    one, same, other, fresh = (FourWard(DAG, seed=s) for s in (0, 0, 1, None))
-    assert torch.equal(one.weight, same.weight)
-    assert not torch.equal(one.weight, other.weight)
-    assert not torch.equal(fresh.weight, FourWard(DAG).weight)
+    first, same, other, unseeded = (FourWard(DAG, seed=s) for s in (0, 0, 1, None))
+    assert torch.equal(first.weight, same.weight)
+    assert not torch.equal(first.weight, other.weight)
+    assert not torch.equal(unseeded.weight, FourWard(DAG).weight)
 
 
-def test_dropout_is_drawn_once_a_pass_and_not_in_eval():
+def test_dropout_masks():
     dag = Dag.from_edges([("x", "h"), ("h", "a"), ("h", "b"), ("h", "deep"), ("deep", "c")])
     net = FourWard(dag, activation="identity", bias=False, init=1.0, dropout=0.5, seed=0)
     passes = [net.activations(torch.ones(200, 1)) for _ in range(2)]
     x, h, a, b = (passes[0][:, dag.index(label)] for label in "xhab")
     assert (x == 1).all(), "inputs are never dropped"
     assert set(h.unique().tolist()) == {0.0, 2.0}
-    assert torch.equal(a, h), "one neuron is not both kept and dropped; outputs are never dropped"
+    assert torch.equal(a, h), "all successors see one mask; outputs are never dropped"
     assert torch.equal(b, h)
-    assert not torch.equal(passes[0], passes[1]), "each pass draws anew"
+    assert not torch.equal(passes[0], passes[1]), "each pass has its own mask"
     assert (net.eval().activations(torch.ones(3, 1)) == 1).all()
 
 
-def test_default_inputs_take_a_connectome_whole():
+def test_to_networkx_of_a_connectome():
     worm = connectomes.load("c-elegans")
     net = FourWard(worm.dag, seed=0)
     graph = net.to_networkx()
@@ -232,64 +224,7 @@ def test_repr_and_default_device():
         assert FourWard(DAG).weight.device.type == "meta"
 
 
-def test_modules_as_activations_train():
-    prelu = torch.nn.PReLU()
-    net = FourWard(DAG, activation=prelu, seed=0)
-    assert any(p is prelu.weight for p in net.parameters())
-    net(batch()).sum().backward()
-    assert prelu.weight.grad.abs() > 0
-
-
-# Initialisation
-
-
-def test_kaiming_uniform_is_linears():
-    dag = generate.layered_mlp([400, 300])
-    net, linear = FourWard(dag, seed=0), torch.nn.Linear(400, 300)
-    for ours, theirs in ((net.weight, linear.weight), (net.bias, linear.bias)):
-        assert ours.abs().max() <= 400**-0.5
-        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.15)
-
-
-def test_initialisation_follows_degrees():
-    dag = generate.barabasi_albert(400, 5, seed=0)
-    fan_in = torch.tensor(dag.in_degree[dag.target])
-    both = fan_in + torch.tensor(dag.out_degree[dag.source])
-    scaled = {
-        "kaiming_uniform": FourWard(dag, init="kaiming_uniform", seed=0).weight * fan_in.sqrt() * 3**0.5,
-        "kaiming_normal": FourWard(dag, init="kaiming_normal", seed=0).weight * (fan_in / 2).sqrt(),
-        "xavier_uniform": FourWard(dag, init="xavier_uniform", seed=0).weight * (both / 6).sqrt() * 3**0.5,
-        "xavier_normal": FourWard(dag, init="xavier_normal", seed=0).weight * (both / 2).sqrt(),
-    }
-    for name, unit in scaled.items():
-        assert unit.std().item() == pytest.approx(1, abs=0.06), name
-        assert abs(unit.mean().item()) < 0.06, name
-    for name in ("kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "constant"):
-        assert not FourWard(dag, init=name).bias.any(), name
-
-
-def test_constants_and_callables():
-    assert not FourWard(DAG, init="zeros").weight.any()
-    assert (FourWard(DAG, init="constant").weight == 1).all()
-    assert (FourWard(DAG, init=-0.25).weight == -0.25).all()
-
-    def numbered(dag, weight, bias):
-        weight.copy_(torch.arange(dag.num_edges))
-        bias.fill_(7)
-
-    net = FourWard(DAG, init=numbered)
-    assert net.weight.tolist() == list(range(DAG.num_edges))
-    assert (net.bias == 7).all()
-    assert net.weight.requires_grad
-
-
-def test_a_source_neuron_starts_with_bias_zero():
-    dag = Dag.from_edges([("x", "o"), ("s", "o")], inputs=["x"])
-    net = FourWard(dag, seed=0)
-    assert net.bias[dag.neurons.tolist().index(dag.index("s"))] == 0
-
-
-def test_float64_is_left_alone_by_autocast():
+def test_autocast_does_not_apply_to_float64():
     net = FourWard(DAG, seed=0, dtype=torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
         assert net(batch(dtype=torch.float64)).dtype == torch.float64
@@ -297,17 +232,11 @@ def test_float64_is_left_alone_by_autocast():
             FourWard(DAG, seed=0)(batch(dtype=torch.float64))
 
 
-def test_autocast_keeps_sums_in_the_weights_type():
+def test_autocast_accumulates_in_the_dtype_of_the_weights():
     net = FourWard(DAG, seed=0)
     with torch.autocast("cpu", torch.bfloat16):
         out = net(batch())
     assert torch.equal(out, net(batch()).to(torch.bfloat16))
-
-
-def test_a_seed_draws_the_same_weights_in_every_dtype():
-    single, double = (FourWard(DAG, seed=4, dtype=dtype) for dtype in (torch.float32, torch.float64))
-    assert torch.equal(single.weight, double.weight.float())
-    assert torch.equal(single.bias, double.bias.float())
 
 
 def test_dropout_follows_the_seed():
@@ -316,7 +245,7 @@ def test_dropout_follows_the_seed():
     assert not torch.equal(first, other)
 
 
-def test_dropout_refuses_what_it_would_get_wrong():
+def test_dropout_rejects_checkpoint_and_vmap():
     net = FourWard(DAG, dropout=0.5, seed=0)
     with pytest.raises(OptionError, match="vmap"):
         torch.func.vmap(net)(batch())
@@ -336,25 +265,25 @@ def test_torch_func(engine):
     def loss(weight, x):
         return torch.func.functional_call(net, {"weight": weight}, (x,)).square().sum()
 
-    found = torch.func.grad(loss)(net.weight.detach(), batch())
-    (want,) = torch.autograd.grad(loss(net.weight, batch()), net.weight)
-    assert_near(found, want)
+    actual = torch.func.grad(loss)(net.weight.detach(), batch())
+    (expected,) = torch.autograd.grad(loss(net.weight, batch()), net.weight)
+    assert_near(actual, expected)
     each = torch.func.vmap(torch.func.grad(loss), (None, 0))(net.weight.detach(), batch())
-    assert_near(each.sum(0), want)
+    assert_near(each.sum(0), expected)
 
 
 @pytest.mark.parametrize("engine", ["torch", "cpu"])
-def test_torch_func_leaves_nothing_behind(engine):
+def test_torch_func_leaves_no_state(engine):
     net = FourWard(DAG, activation="tanh", seed=0, engine=engine)
     torch.func.grad(lambda x: net(x).sum())(batch())
     assert torch.equal(copy.deepcopy(net)(batch()), net(batch()))
     net = FourWard(DAG, activation="tanh", seed=0, engine=engine)
     with torch.inference_mode():
         torch.func.vmap(net)(batch())
-    found = torch.func.grad(lambda p: torch.func.functional_call(net, p, (batch(),)).sum())(
+    grads = torch.func.grad(lambda p: torch.func.functional_call(net, p, (batch(),)).sum())(
         dict(net.named_parameters())
     )
-    assert_near(found["weight"], torch.autograd.grad(net(batch()).sum(), net.weight)[0])
+    assert_near(grads["weight"], torch.autograd.grad(net(batch()).sum(), net.weight)[0])
 
 
 @pytest.mark.parametrize("engine", ["reference", "torch", "cpu"])
@@ -363,16 +292,16 @@ def test_pruned(engine, tmp_path):
     prune.random_unstructured(net, "weight", amount=0.5)
     prune.random_unstructured(net, "bias", amount=2)
     net(batch()).sum().backward()
-    kept, gradient = net.weight_mask.bool(), net.weight_orig.grad
-    assert gradient[kept].any()
-    assert not gradient[~kept].any()
+    mask, gradient = net.weight_mask.bool(), net.weight_orig.grad
+    assert gradient[mask].any()
+    assert not gradient[~mask].any()
     assert net.double()(batch(dtype=torch.float64)).dtype == torch.float64
-    for refused in (
+    for call in (
         lambda: net.load_edge_weights(net.weight, net.bias),
         lambda: save(net, tmp_path / "net.safetensors"),
     ):
         with pytest.raises(WeightError, match=r"net.weight is pruned.*prune.remove\(net, 'weight'\)"):
-            refused()
+            call()
     out = net(batch(dtype=torch.float64))
     for name in ("weight", "bias"):
         prune.remove(net, name)
@@ -390,18 +319,10 @@ def test_parametrised():
     assert net.parametrizations.weight.original1.grad.any()
 
 
-def test_to_chooses_the_engine_anew():
+def test_to_chooses_another_engine():
     net = FourWard(DAG)
     assert net.engine == "cpu"
     assert net.to(torch.bfloat16).engine == "torch"
     assert "float32 and float64, not in torch.bfloat16" in net.explain()
     assert net.float().engine == "cpu"
     assert net(batch()).shape == (5, DAG.num_outputs)
-
-
-def test_mapping_wins_over_output_activation():
-    dag = Dag.from_edges([("x", "a"), ("x", "b")])
-    net = FourWard(dag, {"default": "relu", "a": "identity"}, "tanh", bias=False, init=-1.0)
-    assert net(torch.tensor([2.0])).tolist() == [-2, pytest.approx(np.tanh(-2.0))]
-    without_default = FourWard(dag, {"a": "relu"}, "tanh", bias=False, init=-1.0)
-    assert without_default(torch.tensor([2.0])).tolist() == [0, pytest.approx(np.tanh(-2.0))]
