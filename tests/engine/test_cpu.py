@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from numba import types
 
 from benchmarks.cases import case
 from fourward import Dag, FourWard, generate, layering
-from fourward.engine._cpu import launch, threads
+from fourward.engine._cpu import activations, launch, threads
 from fourward.engine._cpu import runs as cpu_runs
 from fourward.engine._kernel_engine import KernelFunction
 from fourward.errors import EngineError
@@ -150,6 +151,15 @@ def test_only_what_is_needed_is_kept():
     for activation, rows in (("relu", 0), ("tanh", 0), ("gelu", len(dag.neurons))):
         _, shape = launch.pack(FourWard(dag, activation=activation).plan)
         assert shape.rows == rows
+
+
+@pytest.mark.parametrize("function", [activations.activate, activations.multiply_by_derivative])
+def test_float32_stays_float32(function):
+    """A literal of Python in a generated function would turn a loop to float64."""
+    row, rows = types.CPointer(types.float32), 3 if function is activations.multiply_by_derivative else 1
+    signature = (types.int32, *[row] * rows, types.int64, *[types.float32] * (2 if rows == 3 else 1))
+    function.compile(signature)
+    assert "double" not in function.inspect_llvm(signature)
 
 
 # The same bits, from any thread and in any process

@@ -66,7 +66,7 @@ _ROWS = (
         "silu",
         6,
         "z / (1 + exp(-z))",
-        "(1 + z * (1 - 1 / (1 + exp(-z)))) / (1 + exp(-z))",
+        "1 / (1 + exp(-z)) * (1 + z * (1 - 1 / (1 + exp(-z))))",
         "silu(z)",
     ),
     Activation("tanh", 7, "tanh(z)", "1 - a * a", "tanh(z)"),

@@ -1,12 +1,15 @@
-"""What happens to a row of sums: activations by the codes of the table, their derivatives, dropout.
+"""Activations, their derivatives and dropout for a row of numbers, in Numba.
 
-A row is a pointer to `width` numbers; `zero` is a 0 of their type.
+The functions are generated from the activation table, a branch with a loop for each of its rows. A row of numbers is a
+pointer to `width` of them; `zero` is a 0 of their type.
 """
 # mypy: ignore-errors
 # (Numba types this code, by rules of its own.)
 
 from __future__ import annotations
 
+import ast
+import linecache
 import math
 
 from numba import njit
@@ -15,126 +18,92 @@ from fourward.engine._cpu.simd import number
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, hash32
 from fourward.plan.activations import ACTIVATIONS
 
-_CODE = {name: row.code for name, row in ACTIVATIONS.items()}
-IDENTITY, RELU, LEAKY_RELU, ELU, SELU = (_CODE[n] for n in ("identity", "relu", "leaky_relu", "elu", "selu"))
-GELU, SILU, TANH, SIGMOID, SOFTPLUS = (_CODE[n] for n in ("gelu", "silu", "tanh", "sigmoid", "softplus"))
-SIN, GAUSSIAN, ABS, SQUARE = (_CODE[n] for n in ("sin", "gaussian", "abs", "square"))
-HARDTANH, HAT = _CODE["hardtanh"], _CODE["hat"]
+_jit = njit(nogil=True, error_model="numpy")
 
 
-@njit(nogil=True, error_model="numpy")
-def activate(code, row, width, zero):
-    """Apply f to a row."""
-    one = number(zero, 1.0)
-    if code == RELU:
-        for j in range(width):
-            row[j] = zero if row[j] <= zero else row[j]
-    elif code == LEAKY_RELU:
-        for j in range(width):
-            row[j] = row[j] if row[j] > zero else number(zero, 0.01) * row[j]
-    elif code == ELU:
-        for j in range(width):
-            row[j] = row[j] if row[j] > zero else math.expm1(row[j])
-    elif code == SELU:
-        for j in range(width):
-            scaled = number(zero, 1.7580993408473766) * math.expm1(row[j])
-            row[j] = number(zero, 1.0507009873554805) * row[j] if row[j] > zero else scaled
-    elif code == GELU:
-        for j in range(width):
-            row[j] = number(zero, 0.5) * row[j] * (one + math.erf(number(zero, 0.7071067811865476) * row[j]))
-    elif code == SILU:
-        for j in range(width):
-            row[j] = row[j] / (one + math.exp(-row[j]))
-    elif code == TANH:
-        for j in range(width):
-            row[j] = math.tanh(row[j])
-    elif code == SIGMOID:
-        for j in range(width):
-            row[j] = one / (one + math.exp(-row[j]))
-    elif code == SOFTPLUS:
-        for j in range(width):
-            row[j] = row[j] if row[j] > number(zero, 20.0) else math.log1p(math.exp(row[j]))
-    elif code == SIN:
-        for j in range(width):
-            row[j] = math.sin(row[j])
-    elif code == GAUSSIAN:
-        for j in range(width):
-            row[j] = math.exp(-row[j] * row[j])
-    elif code == ABS:
-        for j in range(width):
-            row[j] = abs(row[j])
-    elif code == SQUARE:
-        for j in range(width):
-            row[j] = row[j] * row[j]
-    elif code == HARDTANH:
-        for j in range(width):
-            row[j] = -one if row[j] < -one else (one if row[j] > one else row[j])
-    elif code == HAT:
-        for j in range(width):
-            row[j] = zero if abs(row[j]) >= one else one - abs(row[j])
+class _Translator(ast.NodeTransformer):
+    """Translate a formula of the table to Numba.
+
+    Literals take the type of `zero`, since Python's would turn float32 into float64. `where` becomes a conditional
+    expression, of which only one side is computed. Where the sign of a is all that matters, it is read from scaled_a:
+    that differs from a by the positive factor of dropout, and a multiplication is saved.
+    """
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if node.func.id == "where":
+            test, body, orelse = node.args
+            return ast.IfExp(test, body, orelse)
+        if node.func.id != "abs":
+            node.func = ast.Attribute(ast.Name("math"), node.func.id)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        if ast.unparse(node.left) == "a" and ast.unparse(node.comparators[0]) == "0":
+            node.left = ast.Name("scaled_a")
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return ast.Name("zero" if node.value == 0 else f"number(zero, {float(node.value)!r})")
 
 
-@njit(nogil=True, error_model="numpy")
-def descend(code, d, a, z, width, undo, zero):
-    """Descend: d *= f'(z), from a * undo = f(z) where that is enough, else from z."""
-    one = number(zero, 1.0)
-    if code == RELU:
-        for j in range(width):
-            d[j] = zero if a[j] <= zero else d[j]
-    elif code == LEAKY_RELU:
-        for j in range(width):
-            d[j] = d[j] if a[j] > zero else number(zero, 0.01) * d[j]
-    elif code == ELU:
-        for j in range(width):
-            d[j] = d[j] if a[j] > zero else d[j] * (a[j] * undo + one)
-    elif code == SELU:
-        for j in range(width):
-            slope = a[j] * undo + number(zero, 1.7580993408473766)
-            d[j] *= number(zero, 1.0507009873554805) if a[j] > zero else slope
-    elif code == GELU:
-        for j in range(width):
-            below = number(zero, 0.5) * (one + math.erf(number(zero, 0.7071067811865476) * z[j]))
-            density = number(zero, 0.3989422804014327) * math.exp(number(zero, -0.5) * z[j] * z[j])
-            d[j] *= below + z[j] * density
-    elif code == SILU:
-        for j in range(width):
-            share = one / (one + math.exp(-z[j]))
-            d[j] *= (one + z[j] * (one - share)) * share
-    elif code == TANH:
-        for j in range(width):
-            d[j] *= one - a[j] * undo * a[j] * undo
-    elif code == SIGMOID:
-        for j in range(width):
-            d[j] *= a[j] * undo * (one - a[j] * undo)
-    elif code == SOFTPLUS:
-        for j in range(width):
-            d[j] *= -math.expm1(-a[j] * undo)
-    elif code == SIN:
-        for j in range(width):
-            d[j] *= math.cos(z[j])
-    elif code == GAUSSIAN:
-        for j in range(width):
-            d[j] *= number(zero, -2.0) * z[j] * math.exp(-z[j] * z[j])
-    elif code == ABS:
-        for j in range(width):
-            d[j] *= one if z[j] > zero else (-one if z[j] < zero else z[j])
-    elif code == SQUARE:
-        for j in range(width):
-            d[j] *= number(zero, 2.0) * z[j]
-    elif code == HARDTANH:
-        for j in range(width):
-            d[j] = zero if abs(z[j]) >= one else d[j]
-    elif code == HAT:
-        for j in range(width):
-            d[j] *= zero if abs(z[j]) >= one else (-one if z[j] > zero else (one if z[j] < zero else z[j]))
+def _translate(formula: ast.expr) -> str:
+    return ast.unparse(_Translator().visit(formula))
 
 
-_hash32 = njit(nogil=True, error_model="numpy")(hash32)
+def _times_grad(formula: ast.expr) -> ast.expr:
+    """The product of grad and a formula. Zeros stay zeros, where a product with an infinite grad would be NaN."""
+    if isinstance(formula, ast.Call) and formula.func.id == "where":
+        test, body, orelse = formula.args
+        return ast.Call(formula.func, [test, _times_grad(body), _times_grad(orelse)], [])
+    if isinstance(formula, ast.Constant) and formula.value in (0, 1):
+        return ast.Name("grad") if formula.value == 1 else formula
+    return ast.BinOp(ast.Name("grad"), ast.Mult(), formula)
 
 
-@njit(nogil=True, error_model="numpy")
+def _parse(formula: str) -> ast.expr:
+    return ast.parse(formula, mode="eval").body
+
+
+def _source() -> str:
+    """The table as two functions; identity needs no branch."""
+    forward = ["def activate(code, row, width, zero):", "    if code == 0:", "        pass"]
+    backward = ["def multiply_by_derivative(code, grads, a_row, z_row, width, unscale, zero):", *forward[1:]]
+    for row in ACTIVATIONS.values():
+        if row.name == "identity":
+            continue
+        branch = [f"    elif code == {row.code}:  # {row.name}", "        for j in range(width):"]
+        forward += [*branch, "            z = row[j]", f"            row[j] = {_translate(_parse(row.formula))}"]
+        values = ["grad = grads[j]", "scaled_a = a_row[j]", "a = scaled_a * unscale", *["z = z_row[j]"] * row.needs_z]
+        lines = [*values, f"grads[j] = {_translate(_times_grad(_parse(row.derivative)))}"]
+        backward += [*branch, *(f"            {line}" for line in lines)]
+    return "\n".join([*forward, "", "", *backward, ""])
+
+
+def _generate() -> dict[str, object]:
+    """Compile the source under a name that tracebacks can read it from."""
+    text, name = _source(), "<fourward CPU activations>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    names = {"math": math, "number": number, "__name__": __name__}
+    exec(compile(text, name, "exec"), names)
+    return names
+
+
+_generated = _generate()
+
+#: activate(code, row, width, zero): row = f(row).
+activate = _jit(_generated["activate"])
+
+#: multiply_by_derivative(code, grads, a_row, z_row, width, unscale, zero): grads *= f'(z), from a_row * unscale = f(z)
+#: where that is enough, else from z_row. `unscale` is the reciprocal of what dropout multiplied a with.
+multiply_by_derivative = _jit(_generated["multiply_by_derivative"])
+
+_hash32 = _jit(hash32)
+
+
+@_jit
 def apply_dropout(row, width, node, sample, key, threshold, scale, zero):
-    """Multiply a neuron's row with what dropout draws for it; `sample` is the first of the row in the batch."""
+    """Multiply the row of a node by what dropout draws for it; `sample` is the batch index of its first number."""
     node_draw = _hash32(node * NODE_FACTOR + key) * SAMPLE_FACTOR
     for j in range(width):
         row[j] *= scale if _hash32(node_draw + sample + j) >= threshold else zero

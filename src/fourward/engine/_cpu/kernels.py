@@ -17,7 +17,7 @@ from numba import carray, njit
 from numba.core import types
 
 from fourward._jit import cached_cfunc
-from fourward.engine._cpu.activations import activate, apply_dropout, descend
+from fourward.engine._cpu.activations import activate, apply_dropout, multiply_by_derivative
 from fourward.engine._cpu.runs import BEGIN, END
 from fourward.engine._cpu.simd import add_run, dot_run, number, pointer, real, shifted, take
 
@@ -140,7 +140,7 @@ def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, thresho
                 apply_dropout(row, width, p.order[q], sample, key, threshold, scale, zero)
             kept = shifted(z, max(p.z_row[q], 0) * width)
             f = undo if scaled else number(zero, 1.0)
-            descend(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
+            multiply_by_derivative(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
 
 
 # Entries. Each is called by all threads of a team with one block of int64 arguments, and takes jobs until none is left.
