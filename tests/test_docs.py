@@ -20,7 +20,7 @@ from fourward import FourWard, generate
 from fourward._cli import app
 from fourward.engine._registry import ENGINES
 from tools.docs_outputs import DOCS, FENCE, ROOT, clean, fill, find_blocks, matches, run_blocks
-from tools.docs_pictures import FOLDER, PICTURES, TOUCH
+from tools.docs_pictures import FOLDER, PICTURES, TOUCH, dark_name
 
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 #: Python that isn't run where it stands: because it needs cards, or because it is started with torchrun.
@@ -174,7 +174,7 @@ def test_links_lead_to_files_of_the_repository(page):
 
 
 def test_every_picture_is_made_by_the_tool():
-    assert {path.name for path in FOLDER.iterdir()} == set(PICTURES)
+    assert {path.name for path in FOLDER.iterdir()} == {*PICTURES, *map(dark_name, PICTURES)}
     shown = "\n".join(page.read_text() for page in PAGES)
     assert all(f"pictures/{name}" in shown for name in PICTURES)
 

@@ -86,7 +86,8 @@ def test_losing_cells_are_those_of_the_results():
 
 
 def test_links_lead_somewhere():
-    links = re.findall(r"\]\(([^)\s]+)\)", README.read_text())
+    links = re.findall(r"\]\(([^)\s]+)\)|src(?:set)?=\"([^\"]+)\"", README.read_text())
+    links = [link or source for link, source in links]
     inside = [link for link in links if not link.startswith("https://")]
     assert len(inside) > 8
     for link in inside:

@@ -1,4 +1,4 @@
-"""What the site's own code does: pages from elsewhere, comments as documentation, and the check of what was built."""
+"""The hooks of the site: pages from elsewhere, comments as documentation, and the check of the built site."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ def page_at(uri: str) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("html", "found"),
+    ("html", "urls"),
     [
         ('<img src="a.png"><script src="../b.js"></script><a href="https://doi.org/1">1</a>', []),
         ('<link rel="canonical" href="https://example.org/"><link rel="stylesheet" href="s.css">', []),
@@ -24,13 +24,13 @@ def page_at(uri: str) -> SimpleNamespace:
         ('<iframe src="https://video.example"></iframe>', ["https://video.example"]),
     ],
 )
-def test_requests_to_others_are_found(html, found, tmp_path):
+def test_requests_to_other_sites_are_found(html, urls, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(html)
-    assert docs_site.outside(path) == found
+    assert docs_site.external_urls(path) == urls
 
 
-def test_a_site_that_asks_others_is_refused(tmp_path):
+def test_a_site_with_requests_to_other_sites_is_rejected(tmp_path):
     (tmp_path / "style.css").write_text("a { background: url(pictures/a.png) }")
     docs_site.on_post_build(SimpleNamespace(site_dir=str(tmp_path)))
     (tmp_path / "style.css").write_text('@import "https://fonts.example/f.css";')
@@ -50,6 +50,11 @@ def test_links_of_the_repository_hold_on_the_site():
     assert shown("[e](docs/extend/engine.md)", "index.md") == "[e](docs/extend/engine.md)"
 
 
+def test_pictures_come_in_pairs_for_light_and_dark():
+    text = docs_site.on_page_markdown("![A b.](../pictures/c.svg)\n", page_at("concepts/a.md"), None, None)
+    assert text == "![A b.](../pictures/c.svg#only-light)\n![A b.](../pictures/c-dark.svg#only-dark)\n"
+
+
 def test_tables_come_from_the_results():
     text = docs_site.on_page_markdown("a\n<!-- table cpu.md 1 -->\nb", page_at("speed.md"), None, None)
     assert "| training step against the MLP's, geometric mean | 1.0 |" in text
@@ -66,7 +71,7 @@ def test_a_page_stands_within_a_page():
 
 def test_a_notebook_becomes_a_page():
     notebook = nbformat.read(NOTEBOOKS[1], as_version=4)
-    text, pictures = docs_site.as_markdown(notebook, "worm")
+    text, pictures = docs_site.notebook_to_markdown(notebook, "worm")
     assert text.startswith("# A connectome learns the digits\n")
     assert "```python\ndag = worm.dag\n" in text
     assert "```text\nDag(302 nodes" in text

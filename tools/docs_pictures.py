@@ -1,13 +1,20 @@
-"""The pictures of the documentation, drawn by fourward itself: `python tools/docs_pictures.py [NAME...]`."""
+"""Draw the pictures of the documentation: `python tools/docs_pictures.py [NAME...]`.
+
+Each is drawn twice, for a light and for a dark page: `graph.svg` and `graph-dark.svg`. Pages name the light one; the
+site shows the one that fits its theme (`tools/docs_site.py`), and the README has a <picture> element.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib
+import matplotlib.style
 import networkx as nx
 import numpy as np
 import torch
@@ -23,12 +30,20 @@ from fourward.train._model import Model, Scaling
 from fourward.view._curves import activation_map, learning_curves
 from fourward.view._draw import draw_layers
 from fourward.view._figure import Picture
-from fourward.view._palette import LIGHT
+from fourward.view._palette import DARK, current_palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+INK = "#dfe1e8"  #: text on dark pages
+#: Style of the pictures on dark pages, which are transparent, so that they fit any of them.
+DARK_STYLE: Any = {
+    **dict(matplotlib.style.library["dark_background"]),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), DARK.paper),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    "savefig.transparent": True,
+}
 
 #: The worm's touch circuit: classes of neurons, left and right as one, joined where the synapses between them show in
 #: at least 14 sections. docs/concepts/graph.md lists the same.
@@ -51,91 +66,97 @@ def touch_dag() -> fw.Dag:
     return fw.orient.remove_feedback(TOUCH).dag
 
 
-def graph(path: Path) -> None:
+def graph() -> Picture:
     """The circuit as it is, its feedback dashed, and as a Dag."""
     dag, removed = fw.orient.remove_feedback(TOUCH)
     picture = Picture(11, 4.4)
     left, right = picture.subplots(1, 2)
     circuit = nx.DiGraph(TOUCH)
-    spot = nx.circular_layout(circuit)
-    look: dict[str, Any] = {"node_size": 760, "arrowsize": 13, "connectionstyle": "arc3,rad=0.08"}
-    kept = [edge for edge in circuit.edges if edge not in removed]
-    nx.draw_networkx_nodes(circuit, spot, ax=left, node_size=760, node_color="#eeeeee", edgecolors="#222222")
-    nx.draw_networkx_labels(circuit, spot, ax=left, font_size=9)
-    nx.draw_networkx_edges(circuit, spot, kept, ax=left, edge_color="#555555", **look)
-    nx.draw_networkx_edges(circuit, spot, removed, ax=left, edge_color="#c05a00", style="dashed", width=1.8, **look)
-    left.set_title("a graph, as it comes; dashed: the edges that close cycles")
+    xy = nx.circular_layout(circuit)
+    style: dict[str, Any] = {"node_size": 760, "arrowsize": 13, "connectionstyle": "arc3,rad=0.08"}
+    forward = [edge for edge in circuit.edges if edge not in removed]
+    palette = current_palette()
+    fill, feedback = ("#353945", "#f0994a") if palette is DARK else ("#eeeeee", "#c05a00")
+    nx.draw_networkx_nodes(circuit, xy, ax=left, node_size=760, node_color=fill, edgecolors=palette.ink)
+    nx.draw_networkx_labels(circuit, xy, ax=left, font_size=9, font_color=palette.ink)
+    nx.draw_networkx_edges(circuit, xy, forward, ax=left, edge_color=palette.edge, **style)
+    nx.draw_networkx_edges(circuit, xy, removed, ax=left, edge_color=feedback, style="dashed", width=1.8, **style)
+    left.set_title("a graph; dashed: feedback edges, which close cycles")
     left.margins(0.12)
     left.set_axis_off()
     draw_layers(right, dag, push_sources(dag, longest_path(dag)), names=True, movable=False)
     right.set_title("its Dag", pad=24)
-    picture.save(path)
+    return picture
 
 
-def layering(path: Path) -> None:
+def layering() -> Picture:
     """Three layerings of one graph."""
     dag = fw.generate.erdos_renyi(26, 0.17, seed=11)
     first = longest_path(dag)
     pushed = push_sources(dag, first)
     picture = Picture(13, 4.4)
     titles = ("longest path", "sources pushed to layer 0", "reassigned at random")
-    shown = (first, pushed, reassign(dag, pushed, seed=2))
-    for axes, title, one in zip(picture.subplots(1, 3), titles, shown, strict=True):
-        draw_layers(axes, dag, one)
+    layerings = (first, pushed, reassign(dag, pushed, seed=2))
+    for axes, title, each in zip(picture.subplots(1, 3), titles, layerings, strict=True):
+        draw_layers(axes, dag, each)
         axes.set_title(title)
         handles, names = axes.get_legend_handles_labels()
         axes.get_legend().remove()
     picture.legend(handles, [name.partition(" (")[0] for name in names], loc="outside upper center", ncols=4)
-    picture.save(path)
+    return picture
 
 
-def plan(path: Path) -> None:
+def plan() -> Picture:
     """The edges as a matrix, before and after the plan gives nodes their positions."""
     net = fw.FourWard(fw.generate.erdos_renyi(96, 0.08, seed=3), seed=0)
-    dag, made = net.dag, net.plan
+    dag, plan, palette = net.dag, net.plan, current_palette()
     picture = Picture(10, 4.9)
     before, after = picture.subplots(1, 2)
-    before.scatter(dag.source, dag.target, s=5, c="#555555", linewidths=0)
-    before.set(title="edges by node number", xlabel="from node", ylabel="to node")
-    kind = np.full(dag.num_nodes, LIGHT.hidden)
-    kind[: dag.num_inputs] = LIGHT.source
-    kind[made.outputs] = LIGHT.sink
-    for start in made.level_start.tolist():
-        after.axhline(start - 0.5, color="#dddddd", linewidth=0.6, zorder=0)
-    after.scatter(made.source, made.target, s=5, c=kind[made.target].tolist(), linewidths=0)
-    after.plot([0, dag.num_nodes], [0, dag.num_nodes], color="#999999", linewidth=0.8, linestyle="--")
-    after.set(title="the same by position: a level is a stretch of rows", xlabel="from position", ylabel="to position")
+    before.scatter(dag.source, dag.target, s=5, c=palette.edge, linewidths=0)
+    before.set(title="edges by node index", xlabel="from node", ylabel="to node")
+    kind = np.full(dag.num_nodes, palette.hidden)
+    kind[: dag.num_inputs] = palette.source
+    kind[plan.outputs] = palette.sink
+    for start in plan.level_start.tolist():
+        after.axhline(start - 0.5, color=palette.edge, alpha=0.25, linewidth=0.6, zorder=0)
+    after.scatter(plan.source, plan.target, s=5, c=kind[plan.target].tolist(), linewidths=0)
+    after.plot([0, dag.num_nodes], [0, dag.num_nodes], color=palette.edge, linewidth=0.8, linestyle="--")
+    after.set(title="the same by position: a level is a range of rows", xlabel="from position", ylabel="to position")
     for axes in (before, after):
         _square(axes, dag.num_nodes)
-    picture.save(path)
+    return picture
 
 
-def engines(path: Path) -> None:
-    """What an engine for blocks keeps of that matrix."""
+def engines() -> Picture:
+    """The tiles of that matrix that have an edge."""
     net = fw.FourWard(fw.generate.watts_strogatz(512, 8, 0.02, order="natural", seed=0), seed=0)
-    made, tiles = net.plan, cut_tiles(net.plan)
+    plan, tiles, palette = net.plan, cut_tiles(net.plan), current_palette()
     size = len(tiles.back_start) - 1
-    lead = size - (len(tiles.start) - 1)
-    kept = np.zeros((size, size))
-    kept[lead + np.repeat(np.arange(size - lead), np.diff(tiles.start)), tiles.block] = 1
-    kept[np.arange(lead, size), np.arange(lead, size)] = 1
+    input_blocks = size - (len(tiles.start) - 1)
+    occupied = np.zeros((size, size))
+    occupied[input_blocks + np.repeat(np.arange(size - input_blocks), np.diff(tiles.start)), tiles.block] = 1
+    occupied[np.arange(input_blocks, size), np.arange(input_blocks, size)] = 1
     picture = Picture(5, 4.7)
-    axes = picture.subplots()
-    axes.imshow(kept, extent=(0, size, size, 0), cmap="Purples", vmin=0, vmax=4, interpolation="nearest")
-    axes.scatter(tiles.slot[made.source] / SIDE, tiles.slot[made.target] / SIDE, s=1.6, c="#3c1361", linewidths=0)
+    axes, alpha = picture.subplots(), 0.18 if palette is DARK else 1.0
+    values = np.ma.masked_equal(occupied, 0)
+    axes.imshow(values, extent=(0, size, size, 0), cmap="Purples", vmin=0, vmax=4, alpha=alpha, interpolation="nearest")
+    axes.scatter(
+        tiles.slot[plan.source] / SIDE, tiles.slot[plan.target] / SIDE, s=1.6, c=palette.lines[0], linewidths=0
+    )
     axes.set(xticks=range(0, size + 1, 2), yticks=range(0, size + 1, 2), xlabel="from block", ylabel="to block")
-    axes.grid(color="#cccccc", linewidth=0.6)
-    full = (size - lead) * (size + lead + 1) // 2
-    axes.set_title(f"{net.dag.num_edges:,} edges in {int(kept.sum())} of {full} tiles of {SIDE} by {SIDE}")
-    picture.save(path)
+    axes.grid(color=palette.edge, alpha=0.35, linewidth=0.6)
+    full = (size - input_blocks) * (size + input_blocks + 1) // 2
+    axes.set_title(f"{net.dag.num_edges:,} edges in {int(occupied.sum())} of {full} tiles of {SIDE} by {SIDE}")
+    return picture
 
 
-def network(path: Path) -> None:
+def network() -> Picture:
     """What `fw.draw` makes of a small network."""
     net = fw.FourWard(touch_dag(), activation="tanh", seed=3)
-    fw.draw(net, title="fw.draw(net)").save(path)
+    return fw.draw(net, title="fw.draw(net)")
 
 
+@cache
 def _learned() -> tuple[Model, torch.Tensor, History]:
     """The worm after some epochs of digits, as in the demo; held-out digits as they come to its inputs; the history."""
     digits, ink = bundled("digits"), Scaling(np.full(64, 8.0), np.full(64, 8.0))
@@ -149,33 +170,30 @@ def _learned() -> tuple[Model, torch.Tensor, History]:
         return model, model.input_adapter(torch.tensor(x[validation], dtype=torch.float32)), history
 
 
-def training(path: Path) -> None:
+def training() -> Picture:
     """Learning curves of the worm."""
     wanted = ("epoch", "train_loss", "val_loss", "val_accuracy")
     rows = _learned()[-1].rows()
     picture = learning_curves({name: [row[name] for row in rows] for name in wanted})
     picture.set_size_inches(10, 3.6)
-    picture.save(path)
+    return picture
 
 
-def activations(path: Path) -> None:
+def activations() -> Picture:
     """Which layers answer to which digit."""
     model, x, _ = _learned()
     picture = activation_map(model.net, x, samples=60)
     picture.set_size_inches(9, 4.6)
-    picture.save(path)
+    return picture
 
 
-def worm(path: Path) -> None:
+def worm() -> Picture:
     """The worm after it learned the digits, small enough for a README."""
     net = _learned()[0].net
     picture = Picture(13, 5.6)
     draw_layers(picture.subplots(), net.dag, net.layering, net.weight.detach().double().numpy())
     picture.suptitle("The nervous system of C. elegans after it learned to read digits: edges by weight")
-    data = BytesIO()
-    picture.savefig(data, format="png", dpi=92)
-    with replacing(path) as temporary:
-        Image.open(data).convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE).save(temporary, optimize=True)
+    return picture
 
 
 def _square(axes: Axes, count: int) -> None:
@@ -183,7 +201,7 @@ def _square(axes: Axes, count: int) -> None:
 
 
 #: What draws each picture.
-PICTURES: dict[str, Callable[[Path], None]] = {
+PICTURES: dict[str, Callable[[], Picture]] = {
     "graph.svg": graph,
     "layering.svg": layering,
     "plan.png": plan,
@@ -195,12 +213,35 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 }
 
 
+def dark_name(name: str) -> str:
+    """The file of a picture for dark pages: "graph-dark.svg" for "graph.svg"."""
+    stem, _, ending = name.rpartition(".")
+    return f"{stem}-dark.{ending}"
+
+
+def save(picture: Picture, path: Path) -> None:
+    """Write a picture; the large one with few colours, so that the repository stays small."""
+    if not path.name.startswith("worm"):
+        picture.save(path)
+        return
+    data = BytesIO()
+    picture.savefig(data, format="png", dpi=92, transparent=False)
+    small = Image.open(data).convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
+    options: dict[str, Any] = (
+        {"transparency": small.getpixel((0, 0))} if matplotlib.rcParams["savefig.transparent"] else {}
+    )
+    with replacing(path) as temporary:
+        small.save(temporary, optimize=True, **options)
+
+
 def main() -> None:
     """Draw all pictures, or those that are named."""
     torch.set_num_threads(2)
     for name in sys.argv[1:] or PICTURES:
-        PICTURES[name](FOLDER / name)
-        print(f"{FOLDER / name}: {(FOLDER / name).stat().st_size:,} bytes")
+        for file, style in ((name, None), (dark_name(name), DARK_STYLE)):
+            with matplotlib.rc_context(style):
+                save(PICTURES[name](), FOLDER / file)
+            print(f"{FOLDER / file}: {(FOLDER / file).stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What mkdocs is told beyond its settings: pages from elsewhere in the repository, and a check of what it built.
+"""Hooks of mkdocs: pages from elsewhere in the repository, and a check of the built site.
 
-Nothing is copied by hand: benchmark results, notebooks and the files at the root appear on the site as they are in git.
+Benchmark results, notebooks and files of the root appear on the site as they are in git; nothing is copied by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ FRAME = (
     "\n\n"
     r'<iframe class="network" src="\1" title="\2" loading="lazy"></iframe>'
 )
-#: Elements whose address a browser fetches by itself, and the attribute that holds it.
+BOTH_THEMES = r"![\1](\2.\3#only-light)" "\n" r"![\1](\2-dark.\3#only-dark)"
+#: Elements whose URL a browser fetches, and the attribute that holds it.
 FETCHED = dict.fromkeys(("img", "script", "iframe", "source", "video", "audio", "embed"), "src") | {"link": "href"}
 
 
@@ -40,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, uri in MIRRORED.items():
         _add(files, config, uri, (ROOT / name).read_bytes())
     for path in sorted(Path(config.docs_dir).glob("notebooks/*.ipynb")):
-        text, pictures = as_markdown(nbformat.read(path, as_version=4), path.stem)
+        text, pictures = notebook_to_markdown(nbformat.read(path, as_version=4), path.stem)
         _add(files, config, f"notebooks/{path.stem}.md", text.encode())
         for name, data in pictures.items():
             _add(files, config, f"notebooks/{name}", data)
@@ -53,25 +54,23 @@ def _add(files: Files, config: MkDocsConfig, uri: str, content: bytes) -> None:
 
 
 def _worm() -> str:
-    from fourward.graph.connectomes import load
-    from fourward.view._page import view
+    import fourward as fw
 
-    worm = load("c-elegans")
-    strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))
-    labels = worm.dag.labels
-    weight = [float(strength[labels[u], labels[v]]) for u, v in worm.dag.edges.tolist()]
-    return view(worm.dag, weight=weight, title="C. elegans, its chemical synapses").html
+    worm = fw.connectomes.load("c-elegans")
+    return fw.view(worm.dag, weight=worm.weight, title="C. elegans, its chemical synapses").html
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links of the repository hold on the site; comments become what only the site has.
+    """Adapt links of the repository to the site, and expand what only the site has.
 
-    `table FILE KEY` is a table of the results, `page FILE TITLE` a page within the page.
+    `<!-- table FILE KEY -->` is a table of the results, `<!-- page FILE TITLE -->` a page within the page. A picture
+    of `docs/pictures` becomes two, one for each theme.
     """
     up = "../" * page.file.src_uri.count("/")
     text = re.sub(rf"\]\((?:\.\./)+{REPORTS}/", f"]({up}reports/", markdown)
     text = re.sub(rf"\]\((?:\.\./)+{RESULTS}/", f"]({up}results/", text)
     text = re.sub(r"(\]\([^)\s]+)\.ipynb\)", r"\1.md)", text)  # notebooks are pages there
+    text = re.sub(r"!\[([^\]]*)\]\(([^)\s]*\bpictures/[^)\s]+)\.(\w+)\)", BOTH_THEMES, text)
     text = re.sub(r"^<!-- page (\S+) (.+) -->$", FRAME, text, flags=re.MULTILINE)
     text = re.sub(
         r'^<!-- table (\S+) (\d+|".+") -->$', lambda m: table(m[1], m[2].strip('"')), text, flags=re.MULTILINE
@@ -81,47 +80,49 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def table(name: str, key: str) -> str:
     """A table of a results file: by its number, from 1, or by words of its first line."""
-    found: list[str] = re.findall(r"(?:^\|.*\n)+", (ROOT / RESULTS / name).read_text(encoding="utf-8"), re.MULTILINE)
+    tables: list[str] = re.findall(r"(?:^\|.*\n)+", (ROOT / RESULTS / name).read_text(encoding="utf-8"), re.MULTILINE)
     if key.isdigit():
-        return found[int(key) - 1]
-    return next(one for one in found if key in one.partition("\n")[0])
+        return tables[int(key) - 1]
+    return next(each for each in tables if key in each.partition("\n")[0])
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Fail if a page would ask anyone else for anything."""
+    """Raise an error if a page would request anything from another site."""
     site = Path(config.site_dir)
-    wrong = [f"{path.relative_to(site)}: {url}" for path in sorted(site.rglob("*.html")) for url in outside(path)]
-    wrong += [f"{path.relative_to(site)}: {url}" for path in sorted(site.rglob("*.css")) for url in imported(path)]
+    wrong = [f"{path.relative_to(site)}: {url}" for path in sorted(site.rglob("*.html")) for url in external_urls(path)]
+    wrong += [
+        f"{path.relative_to(site)}: {url}" for path in sorted(site.rglob("*.css")) for url in external_imports(path)
+    ]
     if wrong:
-        raise PluginError("these pages ask other sites for something:\n" + "\n".join(wrong))
+        raise PluginError("these pages request resources from other sites:\n" + "\n".join(wrong))
 
 
-def outside(path: Path) -> list[str]:
-    """The addresses beyond the site that a browser would fetch for a page."""
-    reader = _Fetched()
-    reader.feed(path.read_text(encoding="utf-8"))
-    return [url for url in reader.found if re.match(r"(?:[a-z]+:)?//", url.strip(), re.IGNORECASE)]
+def external_urls(path: Path) -> list[str]:
+    """The URLs of other sites that a browser would fetch for a page."""
+    parser = _FetchParser()
+    parser.feed(path.read_text(encoding="utf-8"))
+    return [url for url in parser.urls if re.match(r"(?:[a-z]+:)?//", url.strip(), re.IGNORECASE)]
 
 
-def imported(path: Path) -> list[str]:
-    """The same for a style sheet."""
+def external_imports(path: Path) -> list[str]:
+    """The URLs of other sites that a style sheet imports."""
     return re.findall(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')]+)", path.read_text(encoding="utf-8"))
 
 
-class _Fetched(HTMLParser):
+class _FetchParser(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what is fetched; a link to follow, or one that only says what a page is called, isn't."""
-        given = dict(attrs)
-        if tag in FETCHED and given.get("rel") not in ("canonical", "next", "prev"):
-            self.found += [url for url in (given.get(FETCHED[tag]),) if url]
+        """Collect what is fetched: neither links to follow nor those that only name other pages."""
+        attributes = dict(attrs)
+        if tag in FETCHED and attributes.get("rel") not in ("canonical", "next", "prev"):
+            self.urls += [url for url in (attributes.get(FETCHED[tag]),) if url]
 
 
-def as_markdown(notebook: Any, name: str) -> tuple[str, dict[str, bytes]]:
-    """A notebook with its outputs as the text of a page, and its pictures by file name."""
+def notebook_to_markdown(notebook: Any, name: str) -> tuple[str, dict[str, bytes]]:
+    """A notebook with its outputs as Markdown, and its pictures by file name."""
     pictures: dict[str, bytes] = {}
     parts = [f"*This page is the notebook `docs/notebooks/{name}.ipynb`, with the outputs of its last run.*"]
     for cell in notebook.cells:
@@ -129,22 +130,22 @@ def as_markdown(notebook: Any, name: str) -> tuple[str, dict[str, bytes]]:
             parts.append(cell.source)
         elif cell.cell_type == "code":
             parts.append(f"```python\n{cell.source}\n```")
-            parts += [_shown(output, name, pictures) for output in cell.outputs]
+            parts += [_render_output(output, name, pictures) for output in cell.outputs]
     title = next((k for k, part in enumerate(parts) if part.startswith("# ")), 0)
     parts.insert(0, parts.pop(title))
     return "\n\n".join(filter(None, parts)) + "\n", pictures
 
 
-def _shown(output: Any, name: str, pictures: dict[str, bytes]) -> str:
+def _render_output(output: Any, name: str, pictures: dict[str, bytes]) -> str:
     if output.output_type == "stream":
-        return "\n".join(_fenced(output.text))
+        return "\n".join(_fence(output.text))
     data = output.get("data", {})
     if "image/png" in data:
         file = f"{name}-{len(pictures) + 1}.png"
         pictures[file] = base64.b64decode(data["image/png"])
         return f"![output]({file})"
-    return "\n".join(_fenced(data["text/plain"])) if "text/plain" in data else ""
+    return "\n".join(_fence(data["text/plain"])) if "text/plain" in data else ""
 
 
-def _fenced(text: str) -> Iterator[str]:
+def _fence(text: str) -> Iterator[str]:
     yield from ("```text", text.rstrip("\n"), "```")

@@ -2,6 +2,7 @@
 
 import xml.etree.ElementTree as ET
 
+import matplotlib.style
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from fourward.graph._dag import Dag
 from fourward.layering import longest_path
 from fourward.view import _draw as drawing
 from fourward.view._density import count_edges_between_layers
+from fourward.view._palette import DARK, LIGHT
 from fourward.view._subject import KINDS, colour_limit, kind_names, node_kinds
 
 SMALL = [generate.complete(1), generate.chain(3), generate.erdos_renyi(40, 0.1, seed=0)]
@@ -215,6 +217,16 @@ def test_the_marks_of_degrees_keep_off_the_frame(dag):
     )
     assert points.min() > 0.05
     assert points.max() < 0.95
+
+
+def test_colours_follow_the_style_of_matplotlib(tmp_path):
+    net = FourWard(SMALL[2], seed=0)
+    fw.draw(net, tmp_path / "light.svg")
+    with matplotlib.style.context("dark_background"):
+        fw.draw(net, tmp_path / "dark.svg")
+    for name, palette in (("light", LIGHT), ("dark", DARK)):
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        assert all((each.source in drawn) == (each is palette) for each in (LIGHT, DARK))
 
 
 def test_a_notebook_shows_it():
