@@ -166,7 +166,7 @@ def train(
 
 def _load(spec: str | None, graph_options: GraphOptions) -> Dag | FourWard | None:
     if spec is None:
-        graph_options.check_unset("there is no graph to read")
+        graph_options.check_unset("no graph is read")
         return None
     path = network_path(spec)
     if path is not None:
@@ -220,12 +220,12 @@ def _report(result: RunResult, as_json: bool) -> None:
 
 def _draw(result: RunResult) -> str:
     """Draw the learning curves, and the activity of each layer of the best model; the line to print about them."""
-    from fourward.view import _curves
+    from fourward.view import activation_map, learning_curves
 
     curves, activations = result.out / "curves.png", result.out / "activations.png"
     try:
-        _curves.learning_curves(result.out / "history.csv", curves)
-        _curves.activation_map(result.model.net, result.sample_inputs, activations)
+        learning_curves(result.out / "history.csv", curves)
+        activation_map(result.model.net, result.sample_inputs, activations)
     except MissingExtraError as error:
         return f"no pictures: {error}"
     return f"pictures: {curves}, {activations}"

@@ -95,11 +95,11 @@ def to_numbers(frame: Frame, names: Sequence[str], path: str | Path, *, required
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         row, k = bad[0].tolist()
-        others = f" (the first of {len(bad):,} such cells)" if len(bad) > 1 else ""
+        count = f" (the first of {len(bad):,} such cells)" if len(bad) > 1 else ""
         advice = "; the model needs the column" if required else ""
         repairs = [] if required else [Repair("drop", [names[k]], "drop the column")]
         raise DataError(
-            f"{_describe_cell(frame, row, names[k], path)}, expected a finite number{others}. "
+            f"{_describe_cell(frame, row, names[k], path)}, expected a finite number{count}. "
             f"Correct or remove the row{advice}.",
             *repairs,
         )
