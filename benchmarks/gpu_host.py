@@ -14,7 +14,7 @@ from benchmarks.fresh import first_uses
 from benchmarks.gpu_cells import Settings
 from benchmarks.storage import facts
 from fourward import FourWard, generate
-from fourward.study._environment import driver
+from fourward.study._environment import driver_version
 from fourward.study._timing import LaunchClock, Turn, alternate, training_step
 
 
@@ -30,7 +30,7 @@ def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:
         "card": properties.name,
         "card_gib": round(properties.total_memory / 2**30, 1),
         "multiprocessors": properties.multi_processor_count,
-        "driver": driver(),
+        "driver": driver_version(),
         "cuda": torch.version.cuda,
     }
 

@@ -15,7 +15,7 @@ import torch
 
 from fourward import __version__
 from fourward._files import replacing
-from fourward.study._environment import output_of, processor, versions
+from fourward.study._environment import command_output, processor_name, versions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -24,7 +24,7 @@ def facts() -> dict[str, Any]:
     """The machine, the versions and the commit that results belong to."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -50,7 +50,7 @@ def geometric_mean(values: list[float]) -> float:
 
 def _commit() -> str:
     here = "git", "-C", str(Path(__file__).parent)
-    commit = output_of(*here, "rev-parse", "HEAD")
-    changed = output_of(*here, "status", "--porcelain", "--", "../src", ".").splitlines()
+    commit = command_output(*here, "rev-parse", "HEAD")
+    changed = command_output(*here, "status", "--porcelain", "--", "../src", ".").splitlines()
     own = [line for line in changed if "results" not in line]
     return f"{commit} with changes" if own and commit != "unknown" else commit

@@ -2,22 +2,29 @@ from contextlib import nullcontext
 
 import pytest
 
-from fourward.study._aggregate import newest
+from fourward.study._aggregate import latest_rows
+from fourward.study._figures import available_figures
 from fourward.study._store import Store
-from tests.study import made
+from tests.study import synthetic
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory):
     """A results file with rows of every experiment, to read."""
-    return made.everything(tmp_path_factory.mktemp("study") / "results.sqlite")
+    return synthetic.write_study(tmp_path_factory.mktemp("study") / "results.sqlite")
 
 
 @pytest.fixture(scope="session")
-def found(study):
+def rows_by_experiment(study):
     """Its rows by experiment."""
     with Store(study, create=False) as store:
-        return newest(store)
+        return latest_rows(store)
+
+
+@pytest.fixture(scope="session")
+def drawings(rows_by_experiment):
+    """All its figures, each drawn once."""
+    return list(available_figures(rows_by_experiment))
 
 
 class Future:
@@ -32,10 +39,10 @@ class Future:
 
 
 class Client:
-    """Stands in for a cluster: runs at once, or is gone."""
+    """Stands in for a cluster: runs at once, or cancels when it is lost."""
 
-    def __init__(self, gone_after=99):
-        self.left = gone_after
+    def __init__(self, lost_after=99):
+        self.left = lost_after
 
     def submit(self, function, *arguments, pure):
         self.left -= 1
@@ -43,8 +50,8 @@ class Client:
 
 
 @pytest.fixture
-def fake(monkeypatch):
-    """No processes: runs end in the order in which they were asked for."""
+def fake_cluster(monkeypatch):
+    """No processes: runs end in the order in which they were submitted."""
     client = Client()
     monkeypatch.setattr("fourward.study._cluster._client", lambda workers, scheduler: nullcontext(client))
     monkeypatch.setattr("distributed.as_completed", list)

@@ -1,4 +1,4 @@
-"""Runs on a Dask cluster, workers that die among them."""
+"""Runs on a Dask cluster, with workers that die."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 from fourward.errors import OptionError, StudyError
 from fourward.study import _cluster
 from fourward.study._cluster import attempt, run_all
-from fourward.study._environment import code
+from fourward.study._environment import code_fingerprint
 from fourward.study._store import Store
 
-FACTS = {"commit": "abc"}
+ENVIRONMENT = {"commit": "abc"}
 
 
 def risky(key):
@@ -21,104 +21,104 @@ def risky(key):
         mark.touch()
         os._exit(1)
     if key["kind"] == "raises":
-        raise ValueError("this one is wrong\nand says more")
+        raise ValueError("wrong number\nand more")
     return {"square": key["number"] ** 2, "worker": os.getpid(), "threads": os.environ.get("OMP_NUM_THREADS")}
 
 
 def test_a_lost_worker_costs_its_run_only_and_errors_are_outcomes(tmp_path):
     kinds = ["works", "dies", "raises", "works"]
     keys = [{"number": k, "kind": kind, "folder": str(tmp_path)} for k, kind in enumerate(kinds)]
-    seen = []
-    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
-        summary = run_all(store, "squares", keys, risky, workers=1, on_progress=seen.append)
+    reports = []
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store:
+        summary = run_all(store, "squares", keys, risky, workers=1, on_progress=reports.append)
         rows = {row.key["number"]: row for row in store.rows("squares")}
     assert summary.ended == {"done": 3, "failed": 1}
     assert [rows[k].status for k in range(4)] == ["done", "done", "failed", "done"]
     assert rows[1].values["square"] == 1
     assert (tmp_path / "tried-1").exists(), "it died once"
-    assert rows[2].note == "ValueError: this one is wrong"
+    assert rows[2].note == "ValueError: wrong number"
     assert rows[0].values["worker"] != os.getpid()
     assert rows[0].values["threads"] == "1"
-    assert [(progress.ended, progress.total) for progress in seen] == [(k, 4) for k in range(5)]
-    assert seen[-1].left == 0
+    assert [(progress.ended, progress.total) for progress in reports] == [(k, 4) for k in range(5)]
+    assert reports[-1].left == 0
 
 
 def keys(folder, count):
     return [{"number": k, "kind": "works", "folder": str(folder)} for k in range(count)]
 
 
-def test_what_is_there_is_not_run_again(fake, tmp_path):
-    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+def test_what_is_there_is_not_run_again(fake_cluster, tmp_path):
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store:
         run_all(store, "squares", keys(tmp_path, 2), risky)
         summary = run_all(store, "squares", keys(tmp_path, 5), risky)
         assert (summary.skipped, summary.ended["done"]) == (2, 3)
-        again = run_all(store, "squares", keys(tmp_path, 5), risky)
-        assert (again.skipped, sum(again.ended.values())) == (5, 0)
+        third = run_all(store, "squares", keys(tmp_path, 5), risky)
+        assert (third.skipped, sum(third.ended.values())) == (5, 0)
 
 
-def test_a_cluster_that_goes_away_keeps_what_is_done(fake, tmp_path):
-    fake.left = 2
-    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
-        with pytest.raises(StudyError, match="the cluster went away") as caught:
+def test_a_lost_cluster_keeps_what_is_done(fake_cluster, tmp_path):
+    fake_cluster.left = 2
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store:
+        with pytest.raises(StudyError, match="connection to the cluster was lost") as caught:
             run_all(store, "squares", keys(tmp_path, 5), risky)
         assert caught.value.exit_code == 1
         assert len(store.rows("squares")) == 2
 
 
-def test_an_interrupt_keeps_what_is_done(fake, tmp_path):
+def test_an_interrupt_keeps_what_is_done(fake_cluster, tmp_path):
     def stop(progress):
         if progress.ended == 3:
             raise KeyboardInterrupt
 
-    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store:
         with pytest.raises(KeyboardInterrupt):
             run_all(store, "squares", keys(tmp_path, 5), risky, on_progress=stop)
         assert len(store.rows("squares")) == 3
 
 
-def test_a_cluster_that_is_there(tmp_path):
+def test_an_existing_cluster(tmp_path):
     from distributed import LocalCluster
 
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as there,
-        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store,
     ):
-        summary = run_all(store, "squares", keys(tmp_path, 6), risky, scheduler=there.scheduler_address)
+        summary = run_all(store, "squares", keys(tmp_path, 6), risky, scheduler=cluster.scheduler_address)
         assert summary.ended["done"] == len(store.rows("squares")) == 6
 
 
 def test_an_address_without_a_scheduler(tmp_path, monkeypatch):
-    monkeypatch.setattr(_cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(_cluster, "CONNECT_TIMEOUT", 0.5)
     with (
-        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
+        Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store,
         pytest.raises(OptionError, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:9'"),
     ):
         run_all(store, "squares", keys(tmp_path, 1), risky, scheduler="tcp://127.0.0.1:9")
 
 
 @pytest.mark.parametrize("workers", [0, -1])
-def test_at_least_one_worker(fake, tmp_path, workers):
+def test_at_least_one_worker(fake_cluster, tmp_path, workers):
     with (
-        Store(tmp_path / "results.sqlite", facts=FACTS) as store,
-        pytest.raises(OptionError, match=f"workers={workers}"),
+        Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store,
+        pytest.raises(OptionError, match=f"workers must be at least 1, or None for one per core, got {workers}"),
     ):
         run_all(store, "squares", keys(tmp_path, 1), risky, workers=workers)
 
 
 @pytest.mark.parametrize("other", [{"torch": "0.1"}, {"sources": "abc"}, {"more": "1"}])
-def test_a_worker_with_other_code_runs_nothing(fake, tmp_path, monkeypatch, other):
-    codes = iter([code() | other, code()])
-    monkeypatch.setattr(_cluster, "code", lambda: next(codes))
-    with Store(tmp_path / "results.sqlite", facts=FACTS) as store:
+def test_a_worker_with_other_code_runs_nothing(fake_cluster, tmp_path, monkeypatch, other):
+    codes = iter([code_fingerprint() | other, code_fingerprint()])
+    monkeypatch.setattr(_cluster, "code_fingerprint", lambda: next(codes))
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store:
         assert run_all(store, "squares", keys(tmp_path, 1), risky).ended == {"failed": 1}
         (row,) = store.rows("squares")
     (name,) = other
-    assert f"other code than the process that asks: {name} " in row.note
+    assert f"the worker's code differs from the submitting process's: expected {name} " in row.note
     assert row.values == {}
 
 
 @pytest.mark.parametrize(("kind", "status"), [("works", "done"), ("raises", "failed")])
-def test_an_attempt_keeps_the_time_however_it_ends(kind, status):
+def test_an_attempt_records_its_time_however_it_ends(kind, status):
     outcome = attempt(risky, {"number": 3, "kind": kind, "folder": "nowhere"})
     assert outcome.status == status
     assert outcome.seconds > 0

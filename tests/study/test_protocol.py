@@ -1,21 +1,22 @@
-"""Protocols: the paper's numbers, their parts, and words that aren't any."""
+"""Protocols: the paper's, parts of it, and values that are refused."""
 
 import math
 
 import pytest
 
+from fourward._cli.study import parse_protocol
 from fourward.errors import OptionError
-from fourward.study._protocol import EXPERIMENTS, METHODS, Protocol, cell_of, from_words, keys_of, paper
+from fourward.study._protocol import EXPERIMENTS, METHODS, Protocol, cell_key, iter_keys, paper_protocol
 
 
-def test_the_paper():
-    wanted = {"times": 5 * 5 * 3 * 30 * 4, "training": 5 * 5 * 3 * 30 * 4, "attributes": 5 * 5 * 30}
-    wanted["reassignment"] = 5 * 30 * 10 * 2
+def test_the_paper_protocol():
+    counts = {"times": 5 * 5 * 3 * 30 * 4, "training": 5 * 5 * 3 * 30 * 4, "attributes": 5 * 5 * 30}
+    counts["reassignment"] = 5 * 30 * 10 * 2
     for experiment in EXPERIMENTS:
-        keys = list(keys_of(experiment, paper(experiment)))
-        assert len(keys) == len({tuple(sorted(key.items())) for key in keys}) == wanted[experiment]
-        assert paper(experiment).reduced(experiment) == []
-    first = next(keys_of("times", paper("times")))
+        keys = list(iter_keys(experiment, paper_protocol(experiment)))
+        assert len(keys) == len({tuple(sorted(key.items())) for key in keys}) == counts[experiment]
+        assert paper_protocol(experiment).reduced(experiment) == []
+    first = next(iter_keys("times", paper_protocol("times")))
     assert first == {
         "size": 64, "p": 0.2, "batch": 32, "seed": 0, "method": "sequential", "device": "cpu", "batches": 100
     }  # fmt: skip
@@ -23,61 +24,63 @@ def test_the_paper():
 
 def test_a_study_that_stops_early_has_seen_all_cells_equally_often():
     protocol = Protocol(seeds=3)
-    keys = list(keys_of("times", protocol))
-    for whole in (1, 2):
-        part = keys[: len(keys) * whole // 3]
-        assert {key["seed"] for key in part} == set(range(whole))
-        assert len({cell_of(key) for key in part}) == 75 * 4
+    keys = list(iter_keys("times", protocol))
+    for complete in (1, 2):
+        part = keys[: len(keys) * complete // 3]
+        assert {key["seed"] for key in part} == set(range(complete))
+        assert len({cell_key(key) for key in part}) == 75 * 4
 
 
-def test_words_of_a_command_line():
-    protocol = from_words("times", sizes="64, 128", densities="1,0.5", methods="4ward", seeds=2, batches=None)
+def test_options_of_a_command_line():
+    protocol = parse_protocol(
+        "times", {"sizes": "64, 128", "densities": "1,0.5", "methods": "4ward", "seeds": 2, "batches": None}
+    )
     assert (protocol.sizes, protocol.densities, protocol.methods) == ((64, 128), (1.0, 0.5), ("4ward",))
     assert (protocol.seeds, protocol.batches, protocol.batch_sizes) == (2, 100, (32, 128, 512))
     assert Protocol.from_dict(protocol.as_dict()) == protocol
     assert protocol.limit == math.inf
-    assert from_words("times", cell_seconds=2.5).limit == 2.5
+    assert parse_protocol("times", {"cell_seconds": 2.5}).limit == 2.5
 
 
-def test_what_was_reduced_is_said():
-    protocol = from_words("reassignment", seeds=5, cell_seconds=3.0, device="cuda")
+def test_reductions_are_listed():
+    protocol = parse_protocol("reassignment", {"seeds": 5, "cell_seconds": 3.0, "device": "cuda"})
     assert protocol.reduced("reassignment") == ["seeds: 5 instead of 30", "cell_seconds: 3.0 instead of no limit"]
     assert protocol.reduced("attributes")[-1] == "seeds: 5 instead of 30"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ({"methods": "4ward,5ward"}, "methods: '5ward' came, but there are only 'sequential', 'deepstruct', '4ward'"),
-        ({"sizes": "64,1"}, "sizes: 1 came, but a whole number from 2 to 16384 was wanted"),
-        ({"sizes": "99999"}, "from 2 to 16384"),
-        ({"sizes": "many"}, "sizes: many came, but whole numbers were wanted"),
-        ({"sizes": ""}, "whole numbers were wanted"),
-        ({"sizes": "64.5"}, "whole numbers were wanted"),
-        ({"densities": "0.2,1.2"}, "densities: 1.2 came, but a number from 0 to 1 was wanted"),
+        ({"methods": "4ward,5ward"}, "unknown method '5ward'. Choose from 'sequential', 'deepstruct', '4ward'"),
+        ({"sizes": "64,1"}, "sizes: expected an int from 2 to 16,384, got 1."),
+        ({"sizes": "99999"}, "from 2 to 16,384"),
+        ({"sizes": "many"}, "sizes: expected ints, got 'many'."),
+        ({"sizes": ""}, "expected ints, got"),
+        ({"sizes": "64.5"}, "expected ints, got"),
+        ({"densities": "0.2,1.2"}, "densities: expected a number from 0 to 1, got 1.2."),
         ({"densities": "0"}, "without edges"),
         ({"densities": "nan"}, "from 0 to 1"),
-        ({"batch_sizes": "0"}, "batch_sizes: 0 came"),
-        ({"seeds": 0}, "seeds: 0 came"),
-        ({"seeds": 1.5}, "a whole number"),
-        ({"batches": -1}, "batches: -1 came"),
-        ({"variants": True}, "variants: True came"),
-        ({"cell_seconds": 0.0}, "cell_seconds: 0.0 came"),
-        ({"device": "tpu"}, "device: 'tpu' came, but there are only 'cpu', 'cuda'"),
+        ({"batch_sizes": "0"}, "batch_sizes: expected an int from 1 to 1,048,576, got 0."),
+        ({"seeds": 0}, "seeds: expected an int from 1 to 10,000, got 0."),
+        ({"seeds": 1.5}, "seeds: expected an int"),
+        ({"batches": -1}, "batches: expected an int from 1 to 1,000,000, got -1."),
+        ({"variants": True}, "variants: expected an int from 1 to 10,000, got True."),
+        ({"cell_seconds": 0.0}, "cell_seconds: expected a number from 0.001 to 1e+09, got 0.0."),
+        ({"device": "tpu"}, "unknown device 'tpu'. Choose from 'cpu', 'cuda'."),
     ],
 )
-def test_words_that_are_wrong(words, said):
+def test_wrong_values_are_refused(words, message):
     with pytest.raises(OptionError) as caught:
-        from_words("times", **words)
-    assert said in str(caught.value)
+        parse_protocol("times", words)
+    assert message in str(caught.value)
 
 
 def test_an_unknown_experiment():
-    with pytest.raises(OptionError, match="'flavour' came, but there are only 'attributes', 'times'"):
-        paper("flavour")
+    with pytest.raises(OptionError, match=r"unknown experiment 'flavour'\. Choose from 'attributes', 'times'"):
+        paper_protocol("flavour")
     with pytest.raises(OptionError, match="at least one"):
         Protocol(methods=())
 
 
-def test_repeated_words_count_once():
+def test_repeated_values_count_once():
     assert Protocol(sizes=(64, 64), methods=METHODS * 2).methods == METHODS

@@ -1,4 +1,4 @@
-"""The machine, the versions and the code that results belong to."""
+"""The environment that results belong to: machine, versions and code."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ PACKAGE = Path(__file__).parent.parent
 PACKAGES = ("torch", "triton", "numpy", "numba")
 
 
-def facts(commit: str | None = None) -> dict[str, Any]:
-    """What tells runs apart that have the same parameters: two runs are the same only if all of this is the same.
+def describe_environment(commit: str | None = None) -> dict[str, Any]:
+    """The machine, the versions and the commit; runs of equal parameters are the same only if all of this is equal.
 
     Args:
-        commit: Of the code, where there is no git to ask; default: `code_version`.
+        commit: Of the code, where git can't tell; default: `code_version`.
     """
     import torch
 
     return {
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {"fourward": __version__} | versions(*PACKAGES),
         "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "driver": driver() if torch.cuda.is_available() else None,
+        "driver": driver_version() if torch.cuda.is_available() else None,
         "cuda": torch.version.cuda,
         "commit": commit or code_version(),
     }
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The model of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -51,43 +51,43 @@ def processor() -> str:
     return f"{model}{' (AVX-512)' if wide else ''}"
 
 
-def driver() -> str:
-    """The version of the card's driver."""
-    asked = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return asked.splitlines()[0] if asked else "unknown"
+def driver_version() -> str:
+    """The version of the GPU driver."""
+    output = command_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return output.splitlines()[0] if output else "unknown"
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of the packages that are installed."""
-    found = {}
+    """The versions of those packages that are installed."""
+    installed = {}
     for name in packages:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            installed[name] = version(name)
+    return installed
 
 
 def code_version(package: Path = PACKAGE) -> str:
-    """The last commit that changed the package, so that commits of other things don't part the rows of a study.
+    """The last commit that changed the package, so that commits of other things don't split the rows of a study.
 
-    Changes that aren't committed, and code that isn't under git, are told apart by a digest of the sources.
+    Uncommitted changes, and code that isn't under git, are identified by a digest of the sources.
     """
     here = "git", "-C", str(package)
-    commit = output_of(*here, "log", "-1", "--format=%H", "--", ".")
+    commit = command_output(*here, "log", "-1", "--format=%H", "--", ".")
     if commit in ("", "unknown"):
         return f"source {_digest(package)}"
-    changed = output_of(*here, "status", "--porcelain", "--", ".")
+    changed = command_output(*here, "status", "--porcelain", "--", ".")
     return f"{commit} with changes {_digest(package)}" if changed else commit
 
 
 @cache
-def code() -> dict[str, str]:
-    """Python, the packages and the sources that this process runs, whether or not there is a git to ask."""
-    found = {"python": platform.python_version(), "fourward": __version__} | versions(*PACKAGES)
-    return found | {"sources": _digest(PACKAGE)}
+def code_fingerprint() -> dict[str, str]:
+    """Versions of Python and the packages, and a digest of the sources that this process runs, with or without git."""
+    running = {"python": platform.python_version(), "fourward": __version__} | versions(*PACKAGES)
+    return running | {"sources": _digest(PACKAGE)}
 
 
-def output_of(*command: str) -> str:
-    """What a command prints, or "unknown" where it fails or isn't there."""
+def command_output(*command: str) -> str:
+    """What a command prints, or "unknown" if it fails or doesn't exist."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -96,8 +96,8 @@ def output_of(*command: str) -> str:
 
 
 def _digest(package: Path) -> str:
-    """Of all Python files of the package."""
-    found = hashlib.sha256()
+    """A digest of all Python files of the package."""
+    digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        found.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:12]
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

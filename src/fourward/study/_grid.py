@@ -19,9 +19,8 @@ from fourward.layering import Layering, longest_path
 from fourward.nn._fourward import FourWard
 from fourward.paper import DeepStruct, Masked4Ward, SequentialBaseline
 from fourward.study._limits import CutOff, no_collection, one_line, time_limit
-from fourward.study._protocol import Key, Protocol, graph_keys, grid_keys
+from fourward.study._protocol import Key, Outcome, Protocol, Task, graph_keys, grid_keys
 from fourward.study._store import CUT_OFF, FAILED
-from fourward.study._task import Outcome, Task
 from fourward.study._timing import Call, clock_for, summarize_turns, time_batches, training_step
 
 METHOD_CLASSES: Mapping[str, Callable[..., nn.Module]] = {
@@ -30,28 +29,28 @@ METHOD_CLASSES: Mapping[str, Callable[..., nn.Module]] = {
     "4ward": Masked4Ward,
     "fourward": FourWard,
 }
-#: Ours compiles kernels when it is first used, which is no part of a run.
+#: Ours compiles kernels on first use, which doesn't count as part of a run.
 _COMPILED = frozenset({"fourward"})
 #: Outputs that differ more are wrong, and aren't timed; biases are a few hundredths in size.
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 
 
-def times(protocol: Protocol) -> Iterator[Task]:
+def times_tasks(protocol: Protocol) -> Iterator[Task]:
     """Forward passes over batches of ones."""
     check_device(protocol.device)
     for graph, keys in grid_keys(protocol):
         yield Task(keys, partial(_measure, graph, protocol, False))
 
 
-def training(protocol: Protocol) -> Iterator[Task]:
-    """Whole training steps on batches of ones: forward, mean square of the outputs, backward, Adam."""
+def training_tasks(protocol: Protocol) -> Iterator[Task]:
+    """Training steps on batches of ones: forward, mean square of the outputs, backward, Adam."""
     check_device(protocol.device)
     for graph, keys in grid_keys(protocol):
         yield Task(keys, partial(_measure, graph, protocol, True))
 
 
-def attributes(protocol: Protocol) -> Iterator[Task]:
-    """Height and height attenuation; nothing is timed."""
+def attributes_tasks(protocol: Protocol) -> Iterator[Task]:
+    """Height and height attenuation; nothing is timing."""
     for key in graph_keys(protocol):
         yield Task([key], _describe)
 
@@ -62,72 +61,72 @@ def check_device(device: str) -> None:
         raise OptionError("torch sees no CUDA device here.", Repair("device", "cpu", "run on the CPU"))
 
 
-def graph_of(key: Mapping[str, Any], seed: str = "seed") -> Dag:
-    """The graph that a key names."""
+def generate_graph(key: Mapping[str, Any], seed: str = "seed") -> Dag:
+    """The graph that a key describes."""
     return erdos_renyi(key["size"], key["p"], seed=key[seed])
 
 
 class Networks:
-    """The same network by several methods, each built once; they take turns at each batch size."""
+    """The same network by several methods, each built once; they alternate at each batch size."""
 
     def __init__(self, dag: Dag, protocol: Protocol) -> None:
-        gc.collect()  # what earlier networks left; not at each race, where it would walk all of these
+        gc.collect()  # what earlier networks left; not at each batch size, where it would visit all of these
         self.dag, self.protocol = dag, protocol
         self.clock = clock_for(protocol.device)
-        self.built: dict[str, nn.Module] = {}
-        self.seconds: dict[str, float] = {}  # of building, until a run has accounted for them
+        self.models: dict[str, nn.Module] = {}
+        self.seconds: dict[str, float] = {}  # of building, until a run has included them
         self.missing: dict[str, tuple[str, str]] = {}  # status and note of what couldn't be built
 
     def build(self, name: str, method: str, layering: Layering | None = None) -> None:
-        """Make a method's network ready under a name, or note why there is none."""
+        """Build a method's network under a name, or record why there is none."""
         limit = math.inf if method in _COMPILED else self.protocol.limit
         start = time.perf_counter()
         try:
             with no_collection(), time_limit(limit):
                 make = METHOD_CLASSES[method]
-                self.built[name] = make(self.dag, seed=0, layering=layering, device=self.protocol.device)
+                self.models[name] = make(self.dag, seed=0, layering=layering, device=self.protocol.device)
         except CutOff:
-            self._over(name, limit)
+            self._cut_off(name, limit)
         except Exception as error:  # out of memory, or whatever it is: this network's outcome, not the others'
             self.missing[name] = FAILED, f"building failed: {one_line(error)}"
             self._recover()
         self.seconds[name] = time.perf_counter() - start
-        if self.seconds[name] >= limit and name in self.built:
-            del self.built[name]
-            self._over(name, limit)
+        if self.seconds[name] >= limit and name in self.models:
+            del self.models[name]
+            self._cut_off(name, limit)
 
-    def race(self, names: Mapping[str, Key], batch: int, *, train: bool = False) -> Iterator[Outcome]:
-        """Time networks at a batch size; the first one's result is what the others' must be."""
+    def measure(self, names: Mapping[str, Key], batch: int, *, train: bool = False) -> Iterator[Outcome]:
+        """Time networks at a batch size; all results must agree with the first network's."""
         calls = self._calls(names, torch.ones(batch, self.dag.num_inputs, device=self.protocol.device), train)
         for name in [name for name in names if name in self.missing]:
             yield Outcome(names[name], summarize_turns([]), *self.missing[name], self.seconds.pop(name, 0.0))
-        ended = time_batches(
+        timings = time_batches(
             calls,
             self.clock,
             batches=self.protocol.batches,
             limit=self.protocol.limit,
-            compiled=frozenset(name for name in calls if isinstance(self.built[name], FourWard)),
+            compiled=frozenset(name for name in calls if isinstance(self.models[name], FourWard)),
             check=None if train else _Agreement(),
             grad=train,
         )
-        for name, timed in ended:
-            seconds = timed.seconds + self.seconds.pop(name, 0.0)
-            yield Outcome(names[name], dict(timed.values), timed.status, timed.note, seconds)
-            if timed.status == FAILED:
+        for name, timing in timings:
+            seconds = timing.seconds + self.seconds.pop(name, 0.0)
+            yield Outcome(names[name], dict(timing.values), timing.status, timing.note, seconds)
+            if timing.status == FAILED:
                 self._recover()
 
     def _calls(self, names: Iterable[str], x: Tensor, train: bool) -> dict[str, Call]:
-        """What runs a batch, of each network that there is."""
+        """Calls that run one batch, for each network that could be built."""
         calls: dict[str, Call] = {}
         for name in names:
-            if name in self.built:
+            if name in self.models:
                 try:
-                    calls[name] = training_step(self.built[name], x) if train else partial(self.built[name], x)
-                except Exception as error:  # nothing to train, or whatever it is: as in building
+                    calls[name] = training_step(self.models[name], x) if train else partial(self.models[name], x)
+                except Exception as error:  # nothing to train, or whatever it is: this network's outcome
                     self.missing[name] = FAILED, one_line(error)
         return calls
 
-    def _over(self, name: str, limit: float) -> None:
+    def _cut_off(self, name: str, limit: float) -> None:
         self.missing[name] = CUT_OFF, f"cut off after {limit:.3g} s, while it was built"
 
     def _recover(self) -> None:
@@ -137,7 +136,7 @@ class Networks:
 
 
 class _Agreement:
-    """Sees that all results are the same."""
+    """Checks that all results agree."""
 
     def __init__(self) -> None:
         self.first: tuple[str, Tensor] | None = None
@@ -145,30 +144,30 @@ class _Agreement:
     def __call__(self, name: str, result: Tensor) -> None:
         if self.first is None:
             self.first = name, result.clone()
-        other, want = self.first
-        if not torch.allclose(result, want, rtol=_RELATIVE, atol=_ABSOLUTE):
-            error = float((result - want).abs().max())
-            raise ArithmeticError(f"the outputs differ from those of {other} by {error:.2g}")
+        reference, expected = self.first
+        if not torch.allclose(result, expected, rtol=_RELATIVE, atol=_ABSOLUTE):
+            error = float((result - expected).abs().max())
+            raise ArithmeticError(f"the outputs differ from those of {reference} by {error:.2g}")
 
 
-def _measure(graph: Key, protocol: Protocol, train: bool, wanted: Sequence[Key]) -> Iterator[Outcome]:
+def _measure(graph: Key, protocol: Protocol, train: bool, keys: Sequence[Key]) -> Iterator[Outcome]:
     """The runs of one graph."""
-    dag = graph_of(graph)
-    facts = {"height": longest_path(dag).height, "edges": dag.num_edges}
+    dag = generate_graph(graph)
+    shape = {"height": longest_path(dag).height, "edges": dag.num_edges}
     networks = Networks(dag, protocol)
-    for method in dict.fromkeys(str(key["method"]) for key in wanted):
+    for method in dict.fromkeys(str(key["method"]) for key in keys):
         networks.build(method, method)
-    for batch in dict.fromkeys(int(key["batch"] or 0) for key in wanted):
-        names = {str(key["method"]): key for key in wanted if key["batch"] == batch}
-        for outcome in networks.race(names, batch, train=train):
-            outcome.values.update(facts)
+    for batch in dict.fromkeys(int(key["batch"] or 0) for key in keys):
+        names = {str(key["method"]): key for key in keys if key["batch"] == batch}
+        for outcome in networks.measure(names, batch, train=train):
+            outcome.values.update(shape)
             yield outcome
 
 
-def _describe(wanted: Sequence[Key]) -> Iterator[Outcome]:
-    for key in wanted:
+def _describe(keys: Sequence[Key]) -> Iterator[Outcome]:
+    for key in keys:
         start = time.perf_counter()
-        dag = graph_of(key)
+        dag = generate_graph(key)
         layering = longest_path(dag)
         values = {"height": layering.height, "attenuation": layering.attenuation, "nodes": dag.num_nodes}
         values |= {"edges": dag.num_edges, "inputs": dag.num_inputs, "outputs": dag.num_outputs}

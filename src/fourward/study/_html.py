@@ -1,4 +1,4 @@
-"""Pieces of an HTML page; every word that comes in is escaped here and nowhere else."""
+"""Building blocks of an HTML page; all text is escaped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Text = str | Html
 
 
 def html(text: Text) -> Html:
-    """As it is if it is HTML, else escaped."""
+    """HTML unchanged, other text escaped."""
     return text if isinstance(text, Html) else Html(escape(str(text)))
 
 
-def tag(name: str, *inside: Text, **attributes: str) -> Html:
+def tag(name: str, *content: Text, **attributes: str) -> Html:
     """An element; `class_` stands for the attribute class."""
-    words = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items() if value)
-    return Html(f"<{name}{words}>{''.join(map(html, inside))}</{name}>")
+    attribute_text = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items() if value)
+    return Html(f"<{name}{attribute_text}>{''.join(map(html, content))}</{name}>")
 
 
 def join(*parts: Text) -> Html:
-    """One after another."""
+    """Concatenate parts, a line each."""
     return Html("\n".join(map(html, parts)))
 
 
@@ -46,7 +46,7 @@ def table(head: Sequence[Text], body: Sequence[Sequence[Text]], caption: Text = 
 
 
 def image(svg: bytes, caption: Text, name: str) -> Html:
-    """A picture that the page itself holds."""
+    """An image embedded in the page."""
     source = f"data:image/svg+xml;base64,{b64encode(svg).decode()}"
     return Html(
         f'<figure id="{escape(name)}"><img alt="{escape(caption)}" src="{source}">'
@@ -54,18 +54,18 @@ def image(svg: bytes, caption: Text, name: str) -> Html:
     )
 
 
-def fold(title: Text, *inside: Text) -> Html:
-    """What is shown when it is asked for."""
-    return tag("details", tag("summary", title), *inside)
+def fold(title: Text, *content: Text) -> Html:
+    """A section that opens on click."""
+    return tag("details", tag("summary", title), *content)
 
 
 def links(targets: Mapping[str, Text]) -> Html:
-    """To places of this page, by their ids."""
+    """Links to elements of this page, by their ids."""
     return tag("nav", Html(" ".join(tag("a", title, href=f"#{name}") for name, title in targets.items())))
 
 
 def page(title: str, body: Html) -> str:
-    """The whole page, with its style; it asks for nothing else."""
+    """A complete, self-contained page with its style sheet."""
     style = (files("fourward.study") / "report.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
-import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -16,69 +14,50 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 from fourward._files import replacing
-from fourward.errors import OptionError, StudyError, require
-from fourward.study import _integrity
-from fourward.study._environment import facts as facts_here
+from fourward.errors import OptionError, StudyError, require, summarize
+from fourward.study import _sqlite
+from fourward.study._environment import describe_environment
+from fourward.study._sqlite import CUT_OFF, DONE, FAILED, translate_errors
+
+__all__ = ["CUT_OFF", "DONE", "FAILED", "FILE", "FORMATS", "Row", "Scalar", "Store"]
 
 Scalar = str | int | float | bool | None
-DONE, CUT_OFF, FAILED = "done", "cut off", "failed"
-FILE = "results.sqlite"  #: its name by custom
+FILE = "results.sqlite"  #: its usual name
 FORMATS = ("csv", "parquet")
-#: What SQLite keeps in the first hundred bytes of a file, at these places: whose it is, and the version of its tables.
-_MAGIC, _VERSION_AT, _OWNER_AT = b"SQLite format 3\0", 60, 68
-_OWNER, VERSION = int.from_bytes(b"4wrd", "big"), 1
-_TABLES = f"""
-PRAGMA application_id = {_OWNER};
-PRAGMA user_version = {VERSION};
-CREATE TABLE facts (id TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE protocols (experiment TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE runs (
-    number INTEGER PRIMARY KEY,
-    experiment TEXT NOT NULL,
-    identity TEXT NOT NULL,  -- the key, the same text for the same parameters
-    facts TEXT NOT NULL REFERENCES facts (id),
-    key TEXT NOT NULL,
-    "values" TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('{DONE}', '{CUT_OFF}', '{FAILED}')),
-    note TEXT NOT NULL,
-    seconds REAL NOT NULL,
-    "when" TEXT NOT NULL,
-    UNIQUE (experiment, identity, facts)
-);
-"""
+ENVIRONMENTS = "environments"  #: the exported table of machines and versions
 
 
 @dataclass(frozen=True)
 class Row:
-    """A run, as it was stored."""
+    """A stored run."""
 
     experiment: str
     key: dict[str, Scalar]  #: its parameters
-    values: dict[str, Any]  #: what was found
-    status: str  #: "done", "cut off" (values hold what was seen until then) or "failed"
+    values: dict[str, Any]  #: its results
+    status: str  #: "done", "cut off" (values hold what was measured until then) or "failed"
     note: str  #: why it was cut off or failed
-    seconds: float  #: what the run took
+    seconds: float  #: that the run took
     when: str  #: when it ended, UTC
-    facts: dict[str, Any]  #: machine, versions and commit; `facts["id"]` tells them apart
+    environment: dict[str, Any]  #: machine, versions and commit, with a unique "id"
 
 
 class Store:
     """A results file. One process at a time writes to it; any number may read meanwhile.
 
-    A run is known by its experiment, its key and the facts: machine, versions, commit (`study.facts`). The commit
-    is the last one that changed the package, so that what else you commit between two runs parts no rows; rows of
-    another machine, version or commit stay in the file beside the new ones, and are never mixed with them unasked.
+    A run is identified by its experiment, its key and its environment: machine, versions, commit. The commit is the
+    last one that changed the package, so that other commits between two runs don't split the rows; rows of another
+    machine, version or commit stay in the file beside the new ones, and are mixed with them only on request.
 
-    Every row is committed on its own: a process that is killed loses the run it was at and nothing else. While it is
+    Every row is committed on its own: a process that is killed loses the run in progress and nothing else. While it is
     written, and after a kill until it is next opened, a `-wal` file beside it belongs to it. Closed, it is one file.
 
     Args:
-        path: The file, `results.sqlite` by custom.
-        create: Make the file if there is none, and write to it. False opens one that is there, for reading only.
-        facts: What runs belong to; default: this machine and this code.
+        path: The file, `results.sqlite` by convention.
+        create: Create the file if it doesn't exist, and write to it. False opens an existing file for reading only.
+        environment: What runs belong to; default: this machine and this code.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "results.sqlite") as store:
@@ -87,26 +66,26 @@ class Store:
     (True, {'mean': 0.5})
     """
 
-    def __init__(self, path: Path | str, *, create: bool = True, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path: Path | str, *, create: bool = True, environment: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
-        self._given_facts = facts
+        self._environment = environment
         self._lock: sqlite3.Connection | None = None
         if create:
-            self._lock = _hold(self.path)
+            self._lock = _sqlite.acquire_lock(self.path)
         try:
             if create and not self.path.exists():
-                _make(self.path)
-            self._connection = _open(self.path, writing=create)
+                _sqlite.create_file(self.path)
+            self._connection = _sqlite.open_file(self.path, writing=create)
         except BaseException:
             self._release()
             raise
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What runs that are added now belong to, with its `id`."""
-        found = dict(facts_here() if self._given_facts is None else self._given_facts)
-        found.pop("id", None)
-        return {"id": hashlib.sha256(_text(found).encode()).hexdigest()[:16], **found}
+    def environment(self) -> dict[str, Any]:
+        """The environment of runs that are added now, with its "id"."""
+        described = dict(describe_environment() if self._environment is None else self._environment)
+        described.pop("id", None)
+        return {"id": hashlib.sha256(_to_json(described).encode()).hexdigest()[:16], **described}
 
     def add(
         self,
@@ -118,16 +97,16 @@ class Store:
         note: str = "",
         seconds: float = 0.0,
     ) -> None:
-        """Write a run down, for good. It takes the place of one of the same key that failed or was cut off."""
+        """Commit a run. It replaces one of the same key that failed or was cut off."""
         self._check_writing()
         if status not in (DONE, CUT_OFF, FAILED):
-            raise OptionError(f"status={status!r} came, but it is one of {DONE!r}, {CUT_OFF!r} and {FAILED!r}.")
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (experiment, _identity(key), self.facts["id"], _text(key), _text(values), status, note, seconds, when)
-        text = _text({name: value for name, value in self.facts.items() if name != "id"})
-        with _named(self.path), self._connection as connection:
-            connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (self.facts["id"], text))
-            done = connection.execute(
+            raise OptionError(f"status must be {DONE!r}, {CUT_OFF!r} or {FAILED!r}, got {status!r}.")
+        when, environment = datetime.now(UTC).isoformat(timespec="seconds"), self.environment["id"]
+        row = (experiment, _identity(key), environment, _to_json(key), _to_json(values), status, note, seconds, when)
+        text = _to_json({name: value for name, value in self.environment.items() if name != "id"})
+        with translate_errors(self.path), self._connection as connection:
+            connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (environment, text))
+            inserted = connection.execute(
                 """INSERT INTO runs (experiment, identity, facts, key, "values", status, note, seconds, "when")
                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
                 ON CONFLICT DO UPDATE SET key = excluded.key, "values" = excluded."values", status = excluded.status,
@@ -135,88 +114,88 @@ class Store:
                 WHERE status != ?""",
                 (*row, DONE),
             )
-            if not done.rowcount:
-                raise StudyError(f"{self.path} has this run of {experiment} already: {_text(key)}.")
+            if not inserted.rowcount:
+                raise StudyError(f"{self.path} already has this run of {experiment}: {_to_json(key)}.")
 
     def has(self, experiment: str, key: Mapping[str, Scalar], *, cut_off: bool = True) -> bool:
-        """Whether this run needn't be run again here and with this code: it is done, or it was cut off.
+        """Whether this run needn't be repeated in this environment: it is done, or it was cut off.
 
         Args:
             experiment: Its name.
             key: Its parameters.
-            cut_off: False wants runs that were cut off to be run again, say with more time.
+            cut_off: False repeats runs that were cut off, say with more time.
         """
-        wanted = (DONE, CUT_OFF) if cut_off else (DONE, DONE)
-        with _named(self.path):
-            found = self._connection.execute(
+        statuses = (DONE, CUT_OFF) if cut_off else (DONE, DONE)
+        with translate_errors(self.path):
+            match = self._connection.execute(
                 "SELECT 1 FROM runs WHERE experiment = ? AND identity = ? AND facts = ? AND status IN (?, ?)",
-                (experiment, _identity(key), self.facts["id"], *wanted),
+                (experiment, _identity(key), self.environment["id"], *statuses),
             ).fetchone()
-        return found is not None
+        return match is not None
 
-    def rows(self, experiment: str | None = None, *, all_facts: bool = False) -> list[Row]:
+    def rows(self, experiment: str | None = None, *, all_environments: bool = False) -> list[Row]:
         """The runs, in the order in which they ended.
 
         Args:
-            experiment: Of this one only.
-            all_facts: Also those of other machines, versions and commits; each row says which in `facts`.
+            experiment: Only runs of this one.
+            all_environments: Also runs of other machines, versions and commits.
         """
-        conditions = {"runs.experiment": experiment, "runs.facts": None if all_facts else self.facts["id"]}
-        wanted = {name: value for name, value in conditions.items() if value is not None}
-        where = " AND ".join(["TRUE", *(f"{name} = ?" for name in wanted)])
-        with _named(self.path):
-            known = dict(self._connection.execute("SELECT id, text FROM facts").fetchall())
-            found = self._connection.execute(
+        columns = {"experiment": experiment, "facts": None if all_environments else self.environment["id"]}
+        conditions = {name: value for name, value in columns.items() if value is not None}
+        where = " AND ".join(["TRUE", *(f"{name} = ?" for name in conditions)])
+        with translate_errors(self.path):
+            texts = dict(self._connection.execute("SELECT id, text FROM facts").fetchall())
+            records = self._connection.execute(
                 f"""SELECT experiment, key, "values", status, note, seconds, "when", facts
                 FROM runs WHERE {where} ORDER BY number""",
-                tuple(wanted.values()),
+                tuple(conditions.values()),
             ).fetchall()
-        with _readable(self.path):
-            facts = {name: {"id": name, **_mapping(text)} for name, text in known.items()}
+        with _corrupt_text_errors(self.path):
+            environments = {id_: {"id": id_, **_from_json(text)} for id_, text in texts.items()}
             return [
-                Row(name, _mapping(key), _mapping(values), status, note, seconds, when, facts[facts_id])
-                for name, key, values, status, note, seconds, when, facts_id in found
+                Row(name, _from_json(key), _from_json(values), status, note, seconds, when, environments[id_])
+                for name, key, values, status, note, seconds, when, id_ in records
             ]
 
     def set_protocol(self, experiment: str, protocol: Mapping[str, Any]) -> None:
-        """Note what was asked for last, so that `status` can tell how much of it is done."""
+        """Store the protocol that was requested last, by which `status` tells how much of it is done."""
         self._check_writing()
-        with _named(self.path), self._connection as connection:
-            connection.execute("INSERT OR REPLACE INTO protocols VALUES (?, ?)", (experiment, _text(protocol)))
+        with translate_errors(self.path), self._connection as connection:
+            connection.execute("INSERT OR REPLACE INTO protocols VALUES (?, ?)", (experiment, _to_json(protocol)))
 
     def protocols(self) -> dict[str, dict[str, Any]]:
-        """What was asked for last, by experiment."""
-        with _named(self.path):
-            found = self._connection.execute("SELECT experiment, text FROM protocols").fetchall()
-        with _readable(self.path):
-            return {experiment: _mapping(text) for experiment, text in found}
+        """The protocols that were requested last, by experiment."""
+        with translate_errors(self.path):
+            records = self._connection.execute("SELECT experiment, text FROM protocols").fetchall()
+        with _corrupt_text_errors(self.path):
+            return {experiment: _from_json(text) for experiment, text in records}
 
-    def to_frame(self, experiment: str, *, all_facts: bool = False) -> Any:
-        """A pandas table: a column for each parameter and each value, `status`, `note`, `seconds`, `when`, `facts`."""
+    def to_frame(self, experiment: str, *, all_environments: bool = False) -> Any:
+        """A pandas DataFrame: a column for each parameter and value, and the other fields of `Row`."""
         pandas = require("pandas", "study")
-        return pandas.DataFrame(_records(self.rows(experiment, all_facts=all_facts)))
+        return pandas.DataFrame(_records(self.rows(experiment, all_environments=all_environments)))
 
     def export(self, folder: Path | str, format: Literal["csv", "parquet"] = "csv") -> list[Path]:
-        """Write a table for each experiment, all rows of it, and one with the facts that they name.
+        """Write a table for each experiment with all its rows, and one of the environments that they name.
 
         Args:
-            folder: Where to; each file is replaced as a whole.
+            folder: Where to; each file is replaced atomically.
             format: "csv" or "parquet".
         """
         if format not in FORMATS:
-            raise OptionError(f"format={format!r} came, but it is one of {', '.join(FORMATS)}.")
+            raise OptionError(f"format must be one of {summarize(FORMATS)}, got {format!r}.")
         tables: dict[str, list[dict[str, Any]]] = {}
-        facts: dict[str, dict[str, Any]] = {}
-        for row in self.rows(all_facts=True):
+        environments: dict[str, dict[str, Any]] = {}
+        for row in self.rows(all_environments=True):
             tables.setdefault(row.experiment, []).extend(_records([row]))
-            facts[row.facts["id"]] = _flat(row.facts)
+            environments[row.environment["id"]] = _flatten(row.environment)
         for name in tables:
-            if not re.fullmatch(r"[\w-]+", name) or name.lower() == "facts":
+            if not re.fullmatch(r"[\w-]+", name) or name.lower() == ENVIRONMENTS:
                 raise StudyError(
-                    f"{self.path} has an experiment {name!r}, which can't name a table: that takes letters, digits, "
-                    "- and _, and is not facts. Nothing was written."
+                    f"experiment {name!r} of {self.path} can't name a table: expected letters, digits, - and _, and "
+                    f"a name other than {ENVIRONMENTS!r}. Nothing was written."
                 )
-        tables["facts"] = list(facts.values())
+        tables[ENVIRONMENTS] = list(environments.values())
         pandas = require("pandas", "study")
         paths = []
         for name, records in tables.items():
@@ -227,8 +206,8 @@ class Store:
         return paths
 
     def close(self) -> None:
-        """Let go of the file; closing twice is fine."""
-        with suppress(sqlite3.Error):  # closed already, or someone reads: then it stays as it is, as safe
+        """Release the file; closing twice is fine."""
+        with suppress(sqlite3.Error):  # closed already, or someone is reading: then it stays as it is, as safe
             if self._lock is not None:
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
@@ -241,7 +220,7 @@ class Store:
     def _release(self) -> None:
         if self._lock is not None:
             with suppress(OSError):  # where open files can't be removed, an empty one stays
-                _lock_path(self.path).unlink()
+                _sqlite.lock_path(self.path).unlink()
             self._lock.close()
             self._lock = None
 
@@ -254,151 +233,31 @@ class Store:
         self.close()
 
 
-def _make(path: Path) -> None:
-    """An empty results file, whole from the moment it is there."""
-    try:
-        with replacing(path) as temporary, _named(path):
-            connection = sqlite3.connect(temporary)
-            try:
-                connection.executescript(_TABLES)
-            finally:
-                connection.close()
-    except OSError as error:
-        _unwritable(path, error)
-
-
-def _open(path: Path, *, writing: bool) -> sqlite3.Connection:
-    """A connection to a results file of this version that is whole; nothing is written before that is known."""
-    _check_header(path)
-    if writing and not os.access(path, os.W_OK):
-        _unwritable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-    with _named(path):
-        try:
-            _integrity.check_copy(path)
-        except OSError as error:
-            raise StudyError(f"{path} can't be copied to look whether it is whole: {error}.") from error
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30)
-        try:
-            _integrity.check(connection)
-            if writing:  # commits take a fifth of the time that a rollback journal needs, and readers never wait
-                connection.execute("PRAGMA journal_mode = WAL")
-            else:
-                connection.execute("PRAGMA query_only = 1")
-        except BaseException:
-            connection.close()
-            raise
-    return connection
-
-
-def _check_header(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            head = file.read(100)
-    except FileNotFoundError:
-        raise StudyError(f"there is no results file {path}. `fourward study times`, say, makes one.") from None
-    except OSError as error:
-        raise StudyError(f"{path} can't be read: {error.strerror}.") from error
-    if len(head) < 100 or not head.startswith(_MAGIC):
-        raise StudyError(f"{path} is no results file: it is damaged, or something else. It was left as it is. {_ELSE}")
-    owner, version = (int.from_bytes(head[at : at + 4], "big") for at in (_OWNER_AT, _VERSION_AT))
-    if owner != _OWNER:
-        raise StudyError(f"{path} is an SQLite file, but none of fourward's. It was left as it is. {_ELSE}")
-    if version != VERSION:
-        age = "an older" if version < VERSION else "a newer"
-        raise StudyError(
-            f"{path} was written by {age} version of fourward: its tables have version {version}, this fourward reads "
-            f"{VERSION}. It was left as it is. Read it with that version, or: {_ELSE}"
-        )
-
-
-_ELSE = "Choose another folder or file for new results."
-
-
-def _hold(path: Path) -> sqlite3.Connection:
-    """The right to write, which ends with the process however it ends: a locked, empty SQLite file beside the results.
-
-    Not a lock on the results themselves: those would keep readers out, or end with every row.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _unwritable(path, error)
-    lock = None
-    try:
-        lock = sqlite3.connect(_lock_path(path), timeout=0, isolation_level=None)
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.DatabaseError as error:
-        if lock is not None:
-            lock.close()
-        if not isinstance(error, sqlite3.OperationalError):
-            raise StudyError(f"{_lock_path(path)} is no lock of fourward's: {error}. Remove it.") from error
-        if "locked" not in str(error):
-            _unwritable(path, error)
-        raise StudyError(
-            f"another process is writing to {path}. Wait until it is done, end it, or choose another folder."
-        ) from None
-    return lock
-
-
-def _lock_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}.lock")
-
-
-def _unwritable(path: Path, error: Exception) -> NoReturn:
-    reason = (error.strerror if isinstance(error, OSError) else None) or error
-    raise StudyError(
-        f"{path} can't be written: {reason}. Choose a folder that you may write to, on a disk with room."
-    ) from error
-
-
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """SQLite's errors, with the file's name and what to do."""
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        raise StudyError(f"text came that can't be stored in {path}: {error}.") from error
-    except sqlite3.Error as error:
-        said = str(error)
-        if "full" in said or "disk I/O" in said:
-            failure = StudyError(
-                f"{path} can't grow: {said}. All runs before this one are safe in it: make room, and give the same "
-                "command again."
-            )
-            failure.exit_code = 1
-            raise failure from error
-        if "readonly" in said or "unable to open" in said:
-            _unwritable(path, error)
-        if "locked" in said:
-            raise StudyError(f"{path} is held by another program. Close it there, and try again.") from error
-        raise StudyError(f"{path} is damaged: {said}. It was left as it is. {_ELSE}") from error
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Errors of what a row holds, with the file's name and what to do."""
+def _corrupt_text_errors(path: Path) -> Iterator[None]:
+    """Raise errors of what a row contains as StudyError, with the file's name and what to do."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
-        raise StudyError(f"{path} is damaged: a row holds {error}. It was left as it is. {_ELSE}") from error
+        _sqlite.raise_corrupt(path, f"a row contains {error}", error)
 
 
-def _mapping(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"{text[:40]!r}, which is no mapping")
-    return found
+def _from_json(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{text[:40]!r}, which is not a mapping")
+    return value
 
 
-def _text(found: Mapping[str, Any]) -> str:
+def _to_json(values: Mapping[str, Any]) -> str:
     try:
-        return json.dumps(dict(found), default=_plain)
+        return json.dumps(dict(values), default=_to_python)
     except (TypeError, ValueError) as error:
-        raise StudyError(f"what a run found can't be stored as JSON: {error}.") from error
+        raise StudyError(f"results of a run can't be stored as JSON: {error}.") from error
 
 
-def _plain(value: Any) -> Any:
-    """Numbers and arrays of numpy and torch as Python has them."""
+def _to_python(value: Any) -> Any:
+    """Scalars and arrays of numpy and torch as Python numbers and lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{value!r} is a {type(value).__name__}")
@@ -406,23 +265,23 @@ def _plain(value: Any) -> Any:
 
 def _identity(key: Mapping[str, Scalar]) -> str:
     """The same text for the same parameters: in order of their names, and 1.0 as 1."""
-    plain: dict[str, Scalar] = {}
+    normalized: dict[str, Scalar] = {}
     for name, value in key.items():
-        value = _plain(value) if hasattr(value, "tolist") else value
+        value = _to_python(value) if hasattr(value, "tolist") else value
         if not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
-            raise StudyError(f"{name}={value!r} came as a parameter of a run, but it must be text, a number or None.")
-        plain[name] = int(value) if isinstance(value, float) and value.is_integer() else value
-    return json.dumps(plain, sort_keys=True)
+            raise StudyError(f"parameters of a run must be str, int, finite float or None, got {name}={value!r}.")
+        normalized[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return json.dumps(normalized, sort_keys=True)
 
 
 def _records(rows: list[Row]) -> list[dict[str, Any]]:
     return [
-        {**row.key, **_flat(row.values), "status": row.status, "note": row.note}
-        | {"seconds": row.seconds, "when": row.when, "facts": row.facts["id"]}
+        {**row.key, **_flatten(row.values), "status": row.status, "note": row.note}
+        | {"seconds": row.seconds, "when": row.when, "environment": row.environment["id"]}
         for row in rows
     ]
 
 
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists and mappings as JSON text, which every table format holds."""
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists and mappings as JSON text, which every table format can hold."""
     return {name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in values.items()}

@@ -1,4 +1,4 @@
-"""Which wiring learns, and which survives damage: matched topologies on the same tasks."""
+"""Which topology learns best, and which is most robust: matched topologies trained on the same data, then ablated."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.errors import OptionError
+from fourward.errors import OptionError, summarize
 from fourward.graph._dag import Dag
 from fourward.nn._fourward import FourWard
 from fourward.study._cluster import run_all
-from fourward.study._datasets import PROBLEMS, Split, split
-from fourward.study._matched import CONNECTOME, TOPOLOGIES, matched
+from fourward.study._datasets import DATASETS, Split, load_split
+from fourward.study._matched import CONNECTOME, TOPOLOGIES, matched_graph
 from fourward.study._protocol import Key
 from fourward.study._run import Progress, Summary
 from fourward.study._store import Store
 from fourward.train._model import linear
 
 EXPERIMENT = "topologies"
-#: Shares of the edges, or of the neurons, that damage removes.
-SHARES = tuple(k / 10 for k in range(10))
+#: Fractions of the edges, or of the neurons, that are removed.
+FRACTIONS = tuple(k / 10 for k in range(10))
 KINDS = ("edges", "neurons")
 BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 5e-3, 1e-2
-CURVE = 20  #: epochs that a stored learning curve shows
+CURVE_LENGTH = 20  #: epochs in a stored learning curve
 
 
 @dataclass(frozen=True)
 class Topologies:
-    """What to run: every topology on every task with every seed, which draws the graph, the weights and the samples."""
+    """What to run: every topology on every data set with every seed, which draws graph, weights and samples."""
 
     topologies: Sequence[str] = TOPOLOGIES
-    data: Sequence[str] = tuple(PROBLEMS)
+    data: Sequence[str] = tuple(DATASETS)
     seeds: int = 10
     epochs: int = 40
-    draws: int = 5  #: damages of each kind and share
+    draws: int = 5  #: random removals for each kind and fraction
 
     def __post_init__(self) -> None:
-        for name, one, known in (("topologies", "topology", TOPOLOGIES), ("data", "data", PROBLEMS)):
-            given = tuple(dict.fromkeys(word.strip() for word in getattr(self, name)))
-            object.__setattr__(self, name, given)
-            wrong = [word for word in given if word not in known]
-            if wrong or not given:
-                raise OptionError(f"{one} {', '.join(wrong) or 'is empty'}: choose from {', '.join(known)}.")
+        for name, known in (("topologies", TOPOLOGIES), ("data", tuple(DATASETS))):
+            names = tuple(dict.fromkeys(text.strip() for text in getattr(self, name)))
+            object.__setattr__(self, name, names)
+            unknown = [text for text in names if text not in known]
+            if unknown or not names:
+                problem = f"unknown {summarize(unknown)}" if unknown else "expected at least one, got none"
+                raise OptionError(f"{name}: {problem}. Choose from {summarize(known, len(known))}.")
         for name in ("seeds", "epochs", "draws"):
             if getattr(self, name) < 1:
-                raise OptionError(f"{name}={getattr(self, name)!r} came, but it must be at least 1.")
+                raise OptionError(f"{name} must be at least 1, got {getattr(self, name)!r}.")
 
     def keys(self) -> Iterator[Key]:
-        """The parameters of each run; seeds outermost, so that a study that is stopped early has whole seeds."""
+        """The parameters of each run; seeds outermost, so that a study that is stopped early has complete seeds."""
         for seed in range(self.seeds):
             for data in self.data:
                 for topology in self.topologies:
@@ -61,37 +62,48 @@ class Topologies:
 
 def run_topologies(
     store: Store,
-    wanted: Topologies,
+    protocol: Topologies,
     *,
     workers: int | None = None,
     scheduler: str | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Summary:
-    """Run what the store lacks on a Dask cluster; see `fourward.study._cluster.run_all`."""
-    keys = list(wanted.keys())
-    store.set_protocol(EXPERIMENT, asdict(wanted) | {"wanted": len(keys)})
-    return run_all(store, EXPERIMENT, keys, run, workers=workers, scheduler=scheduler, on_progress=on_progress)
+    """Train and ablate what the store doesn't have yet, on a Dask cluster.
+
+    A script that calls this needs `if __name__ == "__main__":` around its work, because workers import it again.
+
+    Args:
+        store: Where each run is stored as it ends.
+        protocol: What to run.
+        workers: Processes on this machine; default: one per core.
+        scheduler: Address of a cluster to use instead, such as "tcp://10.0.0.1:8786".
+        on_progress: Called at the start and after each run; `print` is one.
+    """
+    keys = list(protocol.keys())
+    store.set_protocol(EXPERIMENT, asdict(protocol) | {"wanted": len(keys)})
+    return run_all(store, EXPERIMENT, keys, run_topology, workers=workers, scheduler=scheduler, on_progress=on_progress)
 
 
-def run(key: Mapping[str, Any]) -> dict[str, Any]:
-    """One run: build, learn, test, damage."""
+def run_topology(key: Mapping[str, Any]) -> dict[str, Any]:
+    """Build, train, evaluate and ablate one network; the results that are stored for a key of `Topologies`."""
     from fourward.train import fit
 
     seed = key["seed"]
-    dag, samples = matched(key["topology"], seed), split(key["data"], seed)
+    dag, samples = matched_graph(key["topology"], seed), load_split(key["data"], seed)
     model, net = build(dag, samples, seed)
     history = fit(
-        model, samples.x, samples.y, validation=(samples.held_x, samples.held_y), epochs=key["epochs"],
+        model, samples.x, samples.y, validation=(samples.validation_x, samples.validation_y), epochs=key["epochs"],
         batch_size=BATCH, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, seed=seed,
     )  # fmt: skip
-    rng = np.random.default_rng([seed, len(SHARES)])
-    like = matched("connectome", seed)
+    rng = np.random.default_rng([seed, len(FRACTIONS)])
+    curves = {kind: ablation_curve(model, net, samples, kind, key["draws"], rng) for kind in KINDS}
+    like = matched_graph("connectome", seed)
     return {
-        "accuracy": accuracy(model, samples.held_x, samples.held_y),
-        "chance": float(torch.bincount(samples.held_y).max()) / len(samples.held_y),
-        "train_loss": _thinned(history.train_loss),
-        "held_loss": _thinned(history.val_loss),
-        "damage": {"shares": SHARES} | {kind: damage(model, net, samples, kind, key["draws"], rng) for kind in KINDS},
+        "accuracy": accuracy(model, samples.validation_x, samples.validation_y),
+        "chance": float(torch.bincount(samples.validation_y).max()) / len(samples.validation_y),
+        "train_loss": _subsample(history.train_loss),
+        "held_loss": _subsample(history.val_loss),
+        "damage": {"shares": FRACTIONS} | curves,
         "neurons": dag.num_nodes,
         "edges": dag.num_edges,
         "neurons_missed": dag.num_nodes - like.num_nodes,
@@ -114,52 +126,63 @@ def build(dag: Dag, samples: Split, seed: int) -> tuple[nn.Sequential, FourWard]
 
 @torch.no_grad()
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """The share of samples whose class has the highest output; the first of those that are equal counts."""
+    """The fraction of samples whose class has the highest output; of equal outputs the first counts."""
     model.eval()
     return float((model(x).argmax(1) == y).double().mean())
 
 
-def damage(
+def ablation_curve(
     model: nn.Module,
     net: FourWard,
     samples: Split,
     kind: str,
     draws: int,
     rng: np.random.Generator,
-    shares: Sequence[float] = SHARES,
+    fractions: Sequence[float] = FRACTIONS,
 ) -> list[float]:
-    """Held-out accuracy for each share of edges or neurons removed, the mean over draws; nothing is learned again.
+    """Validation accuracy for each fraction of edges or neurons removed, a mean over draws, without further training.
 
-    To remove an edge is to set its weight to zero, to remove a neuron to do so with all its edges, in and out. Inputs
-    and outputs count as neurons.
+    Removing an edge sets its weight to zero; removing a neuron does so with all its edges, in and out. Inputs and
+    outputs count as neurons.
+
+    Args:
+        model: The network with its adaptors.
+        net: The network in it, which is restored afterwards.
+        samples: To evaluate on.
+        kind: "edges" or "neurons".
+        draws: Random removals for each fraction.
+        rng: Of the removals.
+        fractions: Of the edges or neurons.
     """
-    whole = net.weight.detach().clone()
+    intact = net.weight.detach().clone()
     curve = []
     try:
-        for share in shares:
-            found = []
-            for _ in range(draws if share else 1):
-                hurt = whole.clone()
-                hurt[torch.as_tensor(removed(net.dag, kind, share, rng))] = 0.0
-                net.load_edge_weights(hurt, net.bias)
-                found.append(accuracy(model, samples.held_x, samples.held_y))
-            curve.append(float(np.mean(found)))
+        for fraction in fractions:
+            accuracies = []
+            for _ in range(draws if fraction else 1):
+                weight = intact.clone()
+                weight[torch.as_tensor(removed_edges(net.dag, kind, fraction, rng))] = 0.0
+                net.load_edge_weights(weight, net.bias)
+                accuracies.append(accuracy(model, samples.validation_x, samples.validation_y))
+            curve.append(float(np.mean(accuracies)))
     finally:
-        net.load_edge_weights(whole, net.bias)
+        net.load_edge_weights(intact, net.bias)
     return curve
 
 
-def removed(dag: Dag, kind: str, share: float, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """(E,) True for the edges that go when this share of all edges, or of all neurons, is drawn."""
+def removed_edges(
+    dag: Dag, kind: str, fraction: float, rng: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """(E,) True for the edges that go with a random fraction of all edges, or of all neurons."""
     if kind not in KINDS:
-        raise OptionError(f"kind={kind!r} came, but damage takes {' or '.join(KINDS)}.")
+        raise OptionError(f"kind must be 'edges' or 'neurons', got {kind!r}.")
     count = dag.num_edges if kind == "edges" else dag.num_nodes
-    gone = np.zeros(count, np.bool_)
-    gone[rng.permutation(count)[: round(share * count)]] = True
-    return gone if kind == "edges" else gone[dag.source] | gone[dag.target]
+    removed = np.zeros(count, np.bool_)
+    removed[rng.permutation(count)[: round(fraction * count)]] = True
+    return removed if kind == "edges" else removed[dag.source] | removed[dag.target]
 
 
-def _thinned(curve: Sequence[float]) -> list[float]:
-    """At most so many values, evenly spread, the last among them, in four digits."""
-    chosen = np.unique(np.linspace(0, len(curve) - 1, CURVE).round().astype(int)).tolist()
-    return [float(f"{curve[k]:.4g}") for k in chosen]
+def _subsample(curve: Sequence[float]) -> list[float]:
+    """At most `CURVE_LENGTH` values, evenly spaced with the last among them, in four digits."""
+    indices = np.unique(np.linspace(0, len(curve) - 1, CURVE_LENGTH).round().astype(int)).tolist()
+    return [float(f"{curve[k]:.4g}") for k in indices]

@@ -1,4 +1,4 @@
-"""The figures that explain: the overview, a forward pass by hand, and four layerings of one graph."""
+"""The figures that explain: the overview, a forward pass step by step, and four layerings of one graph."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from fourward.graph import generate
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
-from fourward.study._aggregate import among, cells, number, those
-from fourward.study._figures.bars import LOOKS
-from fourward.study._figures.maps import BATCHES, METHODS, present
-from fourward.study._figures.style import say
+from fourward.study._aggregate import aggregate, distinct, format_number, select
+from fourward.study._figures.bars import METHOD_STYLES
+from fourward.study._figures.maps import BATCHES, METHODS, methods_in
+from fourward.study._figures.style import draw_text
 from fourward.study._store import DONE, Row
 from fourward.view._draw import draw_layers
 from fourward.view._layout import layout_nodes
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PURPLE, PALE, ABSENT = "#7b3fa0", "#eadcf3", "#e4e4e4"
-Spots = np.ndarray[Any, np.dtype[Any]]
+Positions = np.ndarray[Any, np.dtype[Any]]
 
 
 def draw_overview(figure: Figure, rows: Sequence[Row]) -> None:
@@ -36,17 +36,17 @@ def draw_overview(figure: Figure, rows: Sequence[Row]) -> None:
     axes = figure.subplots(1, 5)
     draw_graph(axes[0], dag, ring, arrows=False, colours=["#b8b8b8"] * dag.num_nodes)
     axes[0].set_title("1  Erdős-Rényi graph")
-    draw_graph(axes[1], dag, ring, names=[str(place + 1) for place in dag.position])
+    draw_graph(axes[1], dag, ring, names=[str(position + 1) for position in dag.position])
     axes[1].set_title("2  edges along a random order")
-    spots = np.column_stack((layering.level, layout_nodes(dag, layering)))
-    draw_graph(axes[2], dag, spots, names=[str(place + 1) for place in dag.position])
+    positions = np.column_stack((layering.level, layout_nodes(dag, layering)))
+    draw_graph(axes[2], dag, positions, names=[str(position + 1) for position in dag.position])
     axes[2].set_title("3  layering")
     _draw_masks(axes[3], dag, layering)
     axes[3].set_title("4  masked layers")
-    for one in (axes[2], axes[3]):
-        one.set_facecolor(PALE)
-    for one in axes:
-        one.set_box_aspect(1)
+    for subplot in (axes[2], axes[3]):
+        subplot.set_facecolor(PALE)
+    for subplot in axes:
+        subplot.set_box_aspect(1)
     _draw_measured(axes[4], rows)
     axes[4].set_title("5  measured forward passes")
 
@@ -56,12 +56,12 @@ def draw_forward(figure: Figure, rows: Sequence[Row]) -> None:
     pairs = ("ad", "bd", "be", "ce", "df", "ef", "af", "eg", "cg")
     dag = Dag.from_edges([tuple(pair) for pair in pairs], nodes=list("abcdefg"))
     layering = push_sources(dag, longest_path(dag))
-    spots = np.array([[0, 2], [0, 1], [0, 0], [1, 1.6], [1, 0.4], [2, 1.6], [2, 0.4]], float)
+    positions = np.array([[0, 2], [0, 1], [0, 0], [1, 1.6], [1, 0.4], [2, 1.6], [2, 0.4]], float)
     grid = figure.subplots(2, 2, height_ratios=[1.5, 1])
     for step in (1, 2):
         network, matrix = grid[:, step - 1]
-        _highlight(network, dag, layering, spots, step)
-        draw_graph(network, dag, spots, names=[f"$a_{label}$" for label in dag.labels], size=430)
+        _highlight(network, dag, layering, positions, step)
+        draw_graph(network, dag, positions, names=[f"$a_{label}$" for label in dag.labels], size=430)
         network.set_title(f"layer {step}")
         _draw_product(matrix, dag, layering, step)
 
@@ -85,7 +85,7 @@ def draw_layerings(figure: Figure, rows: Sequence[Row]) -> None:
 def draw_graph(
     axes: Axes,
     dag: Dag,
-    spots: Spots,
+    positions: Positions,
     *,
     names: Sequence[str] | None = None,
     colours: Sequence[str] | None = None,
@@ -96,16 +96,16 @@ def draw_graph(
     shrink = size**0.5 / 2 + 1
     for u, v in dag.edges.tolist():
         style = {"arrowstyle": "-|>" if arrows else "-", "color": "#555555", "linewidth": 0.9}
-        axes.annotate("", spots[v], spots[u], arrowprops=style | {"shrinkA": shrink, "shrinkB": shrink})
+        axes.annotate("", positions[v], positions[u], arrowprops=style | {"shrinkA": shrink, "shrinkB": shrink})
     if colours is None:
         source, sink = dag.in_degree == 0, dag.out_degree == 0
         colours = np.where(source, LIGHT.source, np.where(sink, LIGHT.sink, LIGHT.hidden)).tolist()
-    axes.scatter(spots[:, 0], spots[:, 1], s=size, c=colours, edgecolors="#222222", linewidths=0.8, zorder=3)
-    for spot, name in zip(spots, names or [], strict=False):
-        axes.text(spot[0], spot[1], name, ha="center", va="center", fontsize=7.5, color="white", zorder=4)
-    low, high = spots.min(0), spots.max(0)
-    reach = 0.16 * np.maximum(high - low, 1e-9)
-    axes.set(xlim=(low[0] - reach[0], high[0] + reach[0]), ylim=(low[1] - reach[1], high[1] + reach[1]))
+    axes.scatter(positions[:, 0], positions[:, 1], s=size, c=colours, edgecolors="#222222", linewidths=0.8, zorder=3)
+    for (x, y), name in zip(positions, names or [], strict=False):
+        axes.text(x, y, name, ha="center", va="center", fontsize=7.5, color="white", zorder=4)
+    low, high = positions.min(0), positions.max(0)
+    margin = 0.16 * np.maximum(high - low, 1e-9)
+    axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
@@ -135,35 +135,34 @@ def _draw_masks(axes: Axes, dag: Dag, layering: Layering) -> None:
 
 def _draw_measured(axes: Axes, rows: Sequence[Row]) -> None:
     """Times of the methods in the largest cell that all of them finished."""
-    methods = present(rows)
-    found = {method: cells(those(rows, method=method), ("size", "p", "batch"), "mean") for method in methods}
-    shared = [
-        place for place in (found[methods[0]] if methods else ()) if all(
-            place in other and other[place].status == DONE for other in found.values()
-        )
-    ]  # fmt: skip
+    methods = methods_in(rows)
+    cells = {method: aggregate(select(rows, method=method), ("size", "p", "batch"), "mean") for method in methods}
+    finished = [{key for key, cell in by_key.items() if cell.status == DONE} for by_key in cells.values()]
+    shared = set.intersection(*finished) if finished else set()
     if not shared:
-        return say(axes, "no times in\nthe results file")
-    sparsest = min(among(rows, "p"))
-    place = max(shared, key=lambda place: (place[1] == sparsest, place[0], place[2]))
-    means = [BATCHES * (found[method][place].mean or 0.0) for method in methods]
-    bars = axes.barh([METHODS[method] for method in methods], means, color=[LOOKS[method][0] for method in methods])
+        return draw_text(axes, "no times in\nthe results file")
+    sparsest = min(distinct(rows, "p"))
+    size, p, batch = largest = max(sorted(shared), key=lambda key: (key[1] == sparsest, key[0], key[2]))
+    means = [BATCHES * (cells[method][largest].mean or 0.0) for method in methods]
+    bars = axes.barh(
+        [METHODS[method] for method in methods], means, color=[METHOD_STYLES[method][0] for method in methods]
+    )
     for bar, method in zip(bars, methods, strict=True):
-        bar.set(hatch=LOOKS[method][1], edgecolor="#333333")
-    axes.bar_label(bars, [f" {number(mean)}" for mean in means], fontsize=7.5)
+        bar.set(hatch=METHOD_STYLES[method][1], edgecolor="#333333")
+    axes.bar_label(bars, [f" {format_number(mean)}" for mean in means], fontsize=7.5)
     axes.set(xscale="log", xlim=(min(means) / 3, max(means) * 6))
     axes.invert_yaxis()
-    axes.set_xlabel(f"seconds for {BATCHES} batches of {place[2]}\n$|\\mathcal{{N}}|={place[0]}$, $p={place[1]:g}$")
+    axes.set_xlabel(f"seconds for {BATCHES} batches of {batch}\n$|\\mathcal{{N}}|={size}$, $p={p:g}$")
 
 
-def _highlight(axes: Axes, dag: Dag, layering: Layering, spots: Spots, step: int) -> None:
-    """A purple overlay behind the edges into a layer and their ends."""
+def _highlight(axes: Axes, dag: Dag, layering: Layering, positions: Positions, step: int) -> None:
+    """A purple overlay behind the edges into a layer and their endpoints."""
     layer = layering.layers[step].tolist()
     inside = np.isin(dag.target, layer)
     for u, v in dag.edges[inside].tolist():
-        axes.plot(*spots[[u, v]].T, color=PALE, linewidth=22, solid_capstyle="round", zorder=0)
+        axes.plot(*positions[[u, v]].T, color=PALE, linewidth=22, solid_capstyle="round", zorder=0)
     for v in {*layer, *dag.source[inside].tolist()}:
-        axes.scatter(spots[v, 0], spots[v, 1], s=1300, color=PALE, zorder=0)
+        axes.scatter(positions[v, 0], positions[v, 1], s=1300, color=PALE, zorder=0)
 
 
 def _draw_product(axes: Axes, dag: Dag, layering: Layering, step: int) -> None:
@@ -185,10 +184,10 @@ def _draw_product(axes: Axes, dag: Dag, layering: Layering, step: int) -> None:
     axes.text(1.75, middle, "$= \\sigma\\,$", **words)
     for y, v in enumerate(layer):
         for x, u in enumerate(feeding):
-            there = (u, v) in edges
-            text = f"$w_{{{labels[u]}{labels[v]}}}$" if there else "0"
+            is_edge = (u, v) in edges
+            text = f"$w_{{{labels[u]}{labels[v]}}}$" if is_edge else "0"
             axes.add_patch(
-                Rectangle((2.5 + x, -y), 1, 1, facecolor="white" if there else ABSENT, edgecolor="#555555")
+                Rectangle((2.5 + x, -y), 1, 1, facecolor="white" if is_edge else ABSENT, edgecolor="#555555")
             )  # fmt: skip
             axes.text(3 + x, 0.5 - y, text, **words)
     column(feeding, 2.9 + len(feeding))

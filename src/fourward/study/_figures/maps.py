@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fourward.study._aggregate import Cells, among, cells, gains, those
+from fourward.study._aggregate import Cells, aggregate, distinct, gain_cells, select
 from fourward.study._figures.style import draw_map, draw_scale, log_norm
 from fourward.study._store import Row
 
@@ -21,66 +21,66 @@ BATCHES = 100  #: of the paper's times
 
 def draw_times(figure: Figure, rows: Sequence[Row]) -> None:
     """A row of maps for each method, a column for each batch size; seconds for 100 batches."""
-    batches, methods = among(rows, "batch"), present(rows)
-    found: dict[tuple[str, int], Cells] = {
-        (method, batch): cells(those(rows, method=method, batch=batch), ("size", "p"), "mean", BATCHES)
+    batches, methods = distinct(rows, "batch"), methods_in(rows)
+    cells: dict[tuple[str, int], Cells] = {
+        (method, batch): aggregate(select(rows, method=method, batch=batch), ("size", "p"), "mean", BATCHES)
         for method in methods
         for batch in batches
     }
-    _draw_grid(figure, rows, [[found[method, batch] for batch in batches] for method in methods], one_scale=True)
-    _name(figure, [METHODS[method] for method in methods], [f"batch size {batch}" for batch in batches])
+    _draw_grid(figure, rows, [[cells[method, batch] for batch in batches] for method in methods], one_scale=True)
+    _label_grid(figure, [METHODS[method] for method in methods], [f"batch size {batch}" for batch in batches])
 
 
 def draw_gains(figure: Figure, rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = GAINS) -> None:
-    """A row of maps for each pair of methods, a column for each batch size; the white line is where both are equal."""
-    batches, methods = among(rows, "batch"), present(rows)
+    """A row of maps for each pair of methods, a column for each batch size; the white line is a gain of 1."""
+    batches, methods = distinct(rows, "batch"), methods_in(rows)
     pairs = [pair for pair in pairs if set(pair) <= set(methods)]
-    found: list[list[Cells]] = [[gains(those(rows, batch=batch), *pair) for batch in batches] for pair in pairs]
-    _draw_grid(figure, rows, found, unity=True)
+    cells: list[list[Cells]] = [[gain_cells(select(rows, batch=batch), *pair) for batch in batches] for pair in pairs]
+    _draw_grid(figure, rows, cells, unity=True)
     names = [f"{METHODS[slow]} / {METHODS[fast]}" for slow, fast in pairs]
-    _name(figure, names, [f"batch size {batch}" for batch in batches])
+    _label_grid(figure, names, [f"batch size {batch}" for batch in batches])
 
 
 def draw_training(figure: Figure, rows: Sequence[Row]) -> None:
-    """How many times faster a training step is than with the paper's method."""
+    """How many times faster a training step is than the paper's method's."""
     draw_gains(figure, rows, [("4ward", "fourward")])
 
 
 def draw_attributes(figure: Figure, rows: Sequence[Row]) -> None:
     """Mean height, and mean height attenuation."""
-    sizes, chances = among(rows, "size"), among(rows, "p")
+    sizes, densities = distinct(rows, "size"), distinct(rows, "p")
     names = {"height": "height $H$", "attenuation": "height attenuation $|\\mathcal{N}|/H$"}
     for axes, (name, title) in zip(figure.subplots(1, 2), names.items(), strict=True):
-        found = cells(rows, ("size", "p"), name)
-        draw_scale(figure, draw_map(axes, found, sizes, chances, log_norm([found])), axes)
+        cells = aggregate(rows, ("size", "p"), name)
+        draw_scale(figure, draw_map(axes, cells, sizes, densities, log_norm([cells])), axes)
         axes.set_title(title)
 
 
-def present(rows: Sequence[Row]) -> list[str]:
+def methods_in(rows: Sequence[Row]) -> list[str]:
     """The methods that occur, in our order."""
-    return [method for method in METHODS if those(rows, method=method)]
+    return [method for method in METHODS if select(rows, method=method)]
 
 
 def _draw_grid(
-    figure: Figure, rows: Sequence[Row], found: list[list[Cells]], *, one_scale: bool = False, unity: bool = False
+    figure: Figure, rows: Sequence[Row], cells: list[list[Cells]], *, one_scale: bool = False, unity: bool = False
 ) -> None:
     """Maps in rows and columns; a scale for each row, or one for all."""
-    sizes, chances = among(rows, "size"), among(rows, "p")
-    shared = log_norm([cell for line in found for cell in line])
-    grid = figure.subplots(len(found), len(found[0]), squeeze=False)
-    for axes, line in zip(grid, found, strict=True):
+    sizes, densities = distinct(rows, "size"), distinct(rows, "p")
+    shared = log_norm([group for line in cells for group in line])
+    grid = figure.subplots(len(cells), len(cells[0]), squeeze=False)
+    for axes_line, line in zip(grid, cells, strict=True):
         norm = shared if one_scale else log_norm(line)
-        for one, cell in zip(axes, line, strict=True):
-            image = draw_map(one, cell, sizes, chances, norm, unity=unity)
-            one.label_outer()
+        for axes, group in zip(axes_line, line, strict=True):
+            image = draw_map(axes, group, sizes, densities, norm, unity=unity)
+            axes.label_outer()
         if not one_scale:
-            draw_scale(figure, image, axes)
+            draw_scale(figure, image, axes_line)
     if one_scale:
         draw_scale(figure, image, grid, f"seconds for {BATCHES} batches")
 
 
-def _name(figure: Figure, rows: list[str], columns: list[str]) -> None:
-    """Titles over the first row, and the row's name on its first map."""
+def _label_grid(figure: Figure, rows: list[str], columns: list[str]) -> None:
+    """Titles above the first row, and each row's name beside its first map."""
     maps = [axes for axes in figure.axes if axes.images and axes.get_label() != "<colorbar>"]
     for k, axes in enumerate(maps):
         row, column = divmod(k, len(columns))

@@ -1,4 +1,4 @@
-"""Accuracy and damage of the topologies."""
+"""Accuracy of the topologies, intact and with edges or neurons removed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fourward.study._aggregate import interval, those
-from fourward.study._datasets import PROBLEMS
+from fourward.study._aggregate import confidence_interval, select
+from fourward.study._datasets import DATASETS
 from fourward.study._matched import TOPOLOGIES
 from fourward.study._store import DONE, Row
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Colour (Okabe and Ito's, made for every colour vision), marker and line of each topology.
-LOOKS: dict[str, tuple[str, str, Any]] = {
+#: Colour (Okabe and Ito's palette for all kinds of colour vision), marker and line style of each topology.
+TOPOLOGY_STYLES: dict[str, tuple[str, str, Any]] = {
     "erdos-renyi": ("#0072b2", "o", "-"),
     "watts-strogatz": ("#56b4e9", "s", "--"),
     "barabasi-albert": ("#009e73", "^", "-."),
@@ -31,20 +31,20 @@ COLUMNS = 4
 
 
 def draw_accuracy(figure: Figure, rows: Sequence[Row]) -> None:
-    """A panel for each data set: mean accuracy over seeds, with the 95 % interval, by topology."""
-    found = _present(rows)
-    for axes, data in _panels(figure, rows):
-        for y, topology in enumerate(found):
-            seen = _seen(rows, topology, data)
-            colour, marker, _ = LOOKS[topology]
-            if not seen:
+    """A subplot for each data set: mean accuracy over seeds, with the 95 % interval, by topology."""
+    topologies = _topologies_in(rows)
+    for axes, data in _subplots(figure, rows):
+        for y, topology in enumerate(topologies):
+            done = _done(rows, topology, data)
+            colour, marker, _ = TOPOLOGY_STYLES[topology]
+            if not done:
                 axes.text(0.03, y, "not run", va="center", fontsize=7, transform=axes.get_yaxis_transform())
                 continue
-            mean, half = interval([row.values["accuracy"] for row in seen])
-            reach = [[min(half or 0.0, mean)], [min(half or 0.0, 1 - mean)]]  # accuracy ends at 1
-            axes.errorbar(mean, y, xerr=reach, fmt=marker, color=colour, capsize=3, markersize=5)
-        axes.set_yticks(range(len(found)), found)
-        axes.set(ylim=(len(found) - 0.5, -0.5), xlabel="accuracy")
+            mean, half_width = confidence_interval([row.values["accuracy"] for row in done])
+            error = [[min(half_width or 0.0, mean)], [min(half_width or 0.0, 1 - mean)]]  # accuracy ends at 1
+            axes.errorbar(mean, y, xerr=error, fmt=marker, color=colour, capsize=3, markersize=5)
+        axes.set_yticks(range(len(topologies)), topologies)
+        axes.set(ylim=(len(topologies) - 0.5, -0.5), xlabel="accuracy")
         axes.margins(x=0.12)
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
@@ -52,50 +52,52 @@ def draw_accuracy(figure: Figure, rows: Sequence[Row]) -> None:
         axes.tick_params(labelbottom=True)
 
 
-def draw_damage(figure: Figure, rows: Sequence[Row], kind: str) -> None:
-    """A panel for each data set: mean accuracy as a rising share of edges, or of neurons, is removed."""
-    for axes, data in _panels(figure, rows):
-        for topology in _present(rows):
-            curves = [row.values["damage"] for row in _seen(rows, topology, data)]
+def draw_ablation(figure: Figure, rows: Sequence[Row], kind: str) -> None:
+    """A subplot for each data set: mean accuracy against the fraction of edges, or of neurons, removed."""
+    for axes, data in _subplots(figure, rows):
+        for topology in _topologies_in(rows):
+            curves = [row.values["damage"] for row in _done(rows, topology, data)]
             if curves:
                 _draw_curve(axes, topology, curves[0]["shares"], [curve[kind] for curve in curves])
-        chance = [row.values["chance"] for row in those(rows, data=data) if row.status == DONE]
+        chance = [row.values["chance"] for row in select(rows, data=data) if row.status == DONE]
         if chance:
             axes.axhline(float(np.mean(chance)), color="#777777", linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.set(xlabel=f"share of {kind} removed", ylabel="accuracy")
+        axes.set(xlabel=f"fraction of {kind} removed", ylabel="accuracy")
         axes.label_outer()
         axes.tick_params(labelbottom=True, labelleft=True)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
 
 
-def _draw_curve(axes: Axes, topology: str, shares: Sequence[float], curves: Sequence[Sequence[float]]) -> None:
-    colour, marker, line = LOOKS[topology]
-    found = [interval(list(values)) for values in zip(*curves, strict=True)]
-    mean, half = np.array([[centre, reach or 0.0] for centre, reach in found]).T
-    axes.plot(shares, mean, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.2, label=topology)
-    low, high = np.clip((mean - half, mean + half), 0, 1)
-    axes.fill_between(shares, low, high, color=colour, alpha=0.12, linewidth=0)
+def _draw_curve(axes: Axes, topology: str, fractions: Sequence[float], curves: Sequence[Sequence[float]]) -> None:
+    colour, marker, line = TOPOLOGY_STYLES[topology]
+    intervals = [confidence_interval(list(values)) for values in zip(*curves, strict=True)]
+    mean, half_width = np.array([[centre, width or 0.0] for centre, width in intervals]).T
+    axes.plot(
+        fractions, mean, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.2, label=topology
+    )
+    low, high = np.clip((mean - half_width, mean + half_width), 0, 1)
+    axes.fill_between(fractions, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
-def _panels(figure: Figure, rows: Sequence[Row]) -> list[tuple[Axes, str]]:
-    """An axes for each data set that occurs, in the order of the tasks."""
-    names = [name for name in PROBLEMS if those(rows, data=name)]
+def _subplots(figure: Figure, rows: Sequence[Row]) -> list[tuple[Axes, str]]:
+    """An axes for each data set that occurs, in the order of `DATASETS`."""
+    names = [name for name in DATASETS if select(rows, data=name)]
     height = -(-len(names) // COLUMNS)
     grid = figure.subplots(height, min(COLUMNS, len(names)), squeeze=False)
-    panels = []
+    subplots = []
     for axes, name in zip_longest(grid.flat, names):
         if name is None:
             axes.remove()
             continue
         axes.set_title(name)
-        panels.append((axes, name))
-    return panels
+        subplots.append((axes, name))
+    return subplots
 
 
-def _present(rows: Sequence[Row]) -> list[str]:
-    return [topology for topology in TOPOLOGIES if those(rows, topology=topology)]
+def _topologies_in(rows: Sequence[Row]) -> list[str]:
+    return [topology for topology in TOPOLOGIES if select(rows, topology=topology)]
 
 
-def _seen(rows: Sequence[Row], topology: str, data: str) -> list[Row]:
-    return [row for row in those(rows, topology=topology, data=data) if row.status == DONE]
+def _done(rows: Sequence[Row], topology: str, data: str) -> list[Row]:
+    return [row for row in select(rows, topology=topology, data=data) if row.status == DONE]

@@ -1,18 +1,17 @@
-"""Tables from rows whose answers are known."""
+"""Tables from rows whose results are known."""
 
 import pytest
 
-from fourward.study import _aggregate
+from fourward.study._aggregate import gain_cells, gains, group_by_environment, status
 from fourward.study._protocol import Protocol
 from fourward.study._store import Store
-from fourward.study._tables import by_facts, gains, status
 
 CELL = {"size": 64, "p": 0.2, "batch": 32, "device": "cpu"}
 
 
 @pytest.fixture
 def store(tmp_path):
-    with Store(tmp_path / "results.sqlite", facts={"processor": "one"}) as results:
+    with Store(tmp_path / "results.sqlite", environment={"processor": "one"}) as results:
         yield results
 
 
@@ -37,7 +36,7 @@ def test_a_gain_is_the_mean_of_the_ratios_of_each_graph(store):
     assert {name: line[name] for name in CELL} == CELL
 
 
-def test_cut_off_runs_count_with_what_was_seen_and_are_named(store):
+def test_cut_off_runs_count_with_what_was_measured_and_are_counted(store):
     add(store, "deepstruct", 0, 8.0, count=3, status="cut off")
     add(store, "deepstruct", 1, None, status="cut off")
     add(store, "deepstruct", 2, None, status="failed")
@@ -45,21 +44,21 @@ def test_cut_off_runs_count_with_what_was_seen_and_are_named(store):
         add(store, "4ward", seed, 2.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["cut_off"], line["missing"], line["failed"]) == (4.0, 1, 1, 2, 1)
-    cell = _aggregate.gains(store.rows(), "deepstruct", "4ward")[64, 0.2]
-    assert (cell.status, cell.mean, cell.seen, cell.count) == ("cut off", None, 4.0, 0)
+    cell = gain_cells(store.rows(), "deepstruct", "4ward")[64, 0.2]
+    assert (cell.status, cell.mean, cell.observed, cell.count) == ("cut off", None, 4.0, 0)
 
 
-def test_failed_runs_are_left_out_whatever_was_seen_of_them(store):
+def test_failed_runs_are_omitted_whatever_was_measured_of_them(store):
     add(store, "sequential", 0, 9.0, status="failed")
     add(store, "4ward", 0, 1.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["missing"], line["failed"]) == (None, 0, 1, 1)
-    assert _aggregate.gains(store.rows(), "sequential", "4ward")[64, 0.2].text == "failed"
+    assert gain_cells(store.rows(), "sequential", "4ward")[64, 0.2].text == "failed"
     add(store, "sequential", 1, 2.0)
     add(store, "4ward", 1, 1.0)
     (line,) = gains(store.rows())
     assert (line["gain"], line["graphs"], line["missing"], line["failed"]) == (2.0, 1, 1, 1)
-    assert _aggregate.gains(store.rows(), "sequential", "4ward")[64, 0.2].mean == 2
+    assert gain_cells(store.rows(), "sequential", "4ward")[64, 0.2].mean == 2
 
 
 def test_only_runs_with_as_many_batches_are_compared(store):
@@ -78,13 +77,13 @@ def test_cells_devices_and_pairs_stay_apart(store):
         add(store, method, 0, mean)
         add(store, method, 0, 2 * mean if method == "fourward" else mean, device="cuda")
         add(store, method, 0, mean, p=0.4)
-    found = {(line["p"], line["device"], line["slow"], line["fast"]): line["gain"] for line in gains(store.rows())}
-    assert len(found) == 3 * 5
-    assert found[0.2, "cpu", "sequential", "4ward"] == 2
-    assert found[0.2, "cpu", "deepstruct", "4ward"] == 4
-    assert found[0.2, "cpu", "4ward", "fourward"] == 3
-    assert found[0.2, "cuda", "4ward", "fourward"] == 1.5
-    assert found[0.4, "cpu", "deepstruct", "fourward"] == 12
+    table = {(line["p"], line["device"], line["slow"], line["fast"]): line["gain"] for line in gains(store.rows())}
+    assert len(table) == 3 * 5
+    assert table[0.2, "cpu", "sequential", "4ward"] == 2
+    assert table[0.2, "cpu", "deepstruct", "4ward"] == 4
+    assert table[0.2, "cpu", "4ward", "fourward"] == 3
+    assert table[0.2, "cuda", "4ward", "fourward"] == 1.5
+    assert table[0.4, "cpu", "deepstruct", "fourward"] == 12
 
 
 def test_nothing_to_compare(store):
@@ -95,33 +94,32 @@ def test_nothing_to_compare(store):
     assert (line["gain"], line["of_means"], line["graphs"], line["missing"]) == (None, None, 0, 1)
 
 
-def test_status_counts_what_was_asked_for(store):
-    asked = Protocol(sizes=(64,), densities=(0.2,), batch_sizes=(32,), seeds=3, methods=("4ward", "sequential"))
-    store.set_protocol("times", asked.as_dict())
+def test_status_counts_what_was_requested(store):
+    protocol = Protocol(sizes=(64,), densities=(0.2,), batch_sizes=(32,), seeds=3, methods=("4ward", "sequential"))
+    store.set_protocol("times", protocol.as_dict())
     store.set_protocol("topologies", {"wanted": 7})
     add(store, "4ward", 0, 1.0)
     add(store, "4ward", 1, None, status="cut off")
     add(store, "deepstruct", 0, None, status="failed")
     store.add("topologies", {"topology": "er", "seed": 1}, {})
-    found = status(store)
-    (group,) = found["groups"]
+    (group,) = status(store)["groups"]
     times, topologies = group["experiments"]
-    counts = {name: times[name] for name in ("wanted", "done", "cut_off", "failed")}
-    assert counts == {"wanted": 6, "done": 1, "cut_off": 1, "failed": 1}
+    counts = {name: times[name] for name in ("requested", "done", "cut_off", "failed")}
+    assert counts == {"requested": 6, "done": 1, "cut_off": 1, "failed": 1}
     by_method = {cell["method"]: cell for cell in times["cells"]}
-    assert by_method["4ward"].items() >= {"wanted": 3, "done": 1, "cut_off": 1, "failed": 0, "size": 64}.items()
-    assert by_method["sequential"].items() >= {"wanted": 3, "done": 0}.items()
-    assert by_method["deepstruct"].items() >= {"wanted": None, "failed": 1}.items()
+    assert by_method["4ward"].items() >= {"requested": 3, "done": 1, "cut_off": 1, "failed": 0, "size": 64}.items()
+    assert by_method["sequential"].items() >= {"requested": 3, "done": 0}.items()
+    assert by_method["deepstruct"].items() >= {"requested": None, "failed": 1}.items()
     assert times["reduced"][0] == "sizes: 64 instead of 64, 128, 256, 512, 1024"
-    assert (topologies["wanted"], topologies["done"], topologies["cells"][0]["topology"]) == (7, 1, "er")
+    assert (topologies["requested"], topologies["done"], topologies["cells"][0]["topology"]) == (7, 1, "er")
 
 
 def test_groups_end_with_who_ran_last(tmp_path):
     for name in ("one", "two", "one"):
-        with Store(tmp_path / "results.sqlite", facts={"processor": name}) as results:
-            add(results, "4ward", len(results.rows(all_facts=True)), 1.0)
+        with Store(tmp_path / "results.sqlite", environment={"processor": name}) as results:
+            add(results, "4ward", len(results.rows(all_environments=True)), 1.0)
     with Store(tmp_path / "results.sqlite", create=False) as results:
-        groups = by_facts(results.rows(all_facts=True))
-        assert [rows[0].facts["processor"] for rows in groups.values()] == ["two", "one"]
+        groups = group_by_environment(results.rows(all_environments=True))
+        assert [rows[0].environment["processor"] for rows in groups.values()] == ["two", "one"]
         assert [len(rows) for rows in groups.values()] == [1, 2]
-        assert [group["facts"]["processor"] for group in status(results)["groups"]] == ["two", "one"]
+        assert [group["environment"]["processor"] for group in status(results)["groups"]] == ["two", "one"]

@@ -1,10 +1,10 @@
-"""Rows made by hand, with answers that are known."""
+"""Synthetic rows, whose results are known."""
 
-from fourward.study._datasets import PROBLEMS
+from fourward.study._datasets import DATASETS
 from fourward.study._matched import TOPOLOGIES
 from fourward.study._store import Store
 
-FACTS = {
+ENVIRONMENT = {
     "processor": "a processor",
     "cores": 2,
     "threads": 1,
@@ -13,7 +13,7 @@ FACTS = {
     "versions": {"torch": "2"},
 }
 HOSTILE = "<script>alert('x')</script> & \"Sons\""
-SIZES, CHANCES, BATCHES = (64, 128, 256), (0.2, 0.4, 0.8, 1.0), (32, 512)
+SIZES, DENSITIES, BATCHES = (64, 128, 256), (0.2, 0.4, 0.8, 1.0), (32, 512)
 
 
 def height(size, p):
@@ -21,7 +21,7 @@ def height(size, p):
 
 
 def seconds(method, size, p, batch):
-    """As the paper has them: 4Ward by the height, sequential by the size and deepstruct by its square."""
+    """As in the paper: 4Ward grows with the height, sequential with the size and deepstruct with its square."""
     return {
         "4ward": 1e-4 * height(size, p) * 1.25,
         "sequential": 1e-4 * size,
@@ -30,9 +30,9 @@ def seconds(method, size, p, batch):
     }[method]
 
 
-def timed(store, experiment="times", *, method_seconds=seconds, seeds=2, cut=(), skip=(), device="cpu"):
+def add_times(store, experiment="times", *, method_seconds=seconds, seeds=2, cut=(), skip=(), device="cpu"):
     for size in SIZES:
-        for p in CHANCES:
+        for p in DENSITIES:
             for batch in BATCHES:
                 for method in ("sequential", "deepstruct", "4ward", "fourward"):
                     for seed in range(seeds):
@@ -49,17 +49,17 @@ def timed(store, experiment="times", *, method_seconds=seconds, seeds=2, cut=(),
                             store.add(experiment, key, values, seconds=1.0)
 
 
-def attributes(store):
+def add_attributes(store):
     for size in SIZES:
-        for p in CHANCES:
+        for p in DENSITIES:
             for seed in range(3):
                 values = {"height": height(size, p), "attenuation": size / height(size, p)}
                 store.add("attributes", {"size": size, "p": p, "seed": seed}, values)
 
 
-def reassigned(store, *, deviation=0.02, noise=0.01, moved=0.25, device="cpu", size=64, batch=512, slower=0.0):
-    """The second graph takes longer by the share `slower`; at p = 1 times deviate by noise alone."""
-    for p in CHANCES:
+def add_reassignment(store, *, deviation=0.02, noise=0.01, moved=0.25, device="cpu", size=64, batch=512, slower=0.0):
+    """The second graph takes longer by the fraction `slower`; at p = 1 times vary by noise alone."""
+    for p in DENSITIES:
         for graph in range(2):
             for variant in range(3):
                 key = {"size": size, "p": p, "batch": batch, "graph": graph, "variant": variant, "method": "4ward"}
@@ -70,9 +70,9 @@ def reassigned(store, *, deviation=0.02, noise=0.01, moved=0.25, device="cpu", s
                 store.add("reassignment", key | {"device": device, "batches": 10}, values)
 
 
-def learned(store, *, seeds=3, tasks=tuple(PROBLEMS)):
+def add_topologies(store, *, seeds=3, datasets=tuple(DATASETS)):
     for t, topology in enumerate(TOPOLOGIES):
-        for data in tasks:
+        for data in datasets:
             for seed in range(seeds):
                 accuracy = 0.9 - 0.02 * t + 0.01 * seed
                 curve = [accuracy, accuracy - 0.2, 0.3]
@@ -83,13 +83,13 @@ def learned(store, *, seeds=3, tasks=tuple(PROBLEMS)):
                 store.add("topologies", key, values)
 
 
-def everything(path):
-    """A whole study of a hostile machine, some of it cut off and some of it not run."""
-    with Store(path, facts={**FACTS, "processor": HOSTILE}) as store:
+def write_study(path):
+    """A complete study on a machine with a hostile name, part of it cut off and part of it not run."""
+    with Store(path, environment={**ENVIRONMENT, "processor": HOSTILE}) as store:
         cut = {("deepstruct", 256, 1.0), ("deepstruct", 256, 0.8)}
-        timed(store, cut=cut, skip={(256, 0.4)})
-        timed(store, "training", cut=cut)
-        attributes(store)
-        reassigned(store)
-        learned(store, tasks=("digits", "wine"))
+        add_times(store, cut=cut, skip={(256, 0.4)})
+        add_times(store, "training", cut=cut)
+        add_attributes(store)
+        add_reassignment(store)
+        add_topologies(store, datasets=("digits", "wine"))
     return path

@@ -1,5 +1,8 @@
 """The experiments, small: what they measure is what their rows say."""
 
+import os
+import subprocess
+import sys
 import time
 from functools import partial
 
@@ -11,17 +14,17 @@ from fourward.errors import OptionError, StudyError
 from fourward.layering import longest_path
 from fourward.paper import Masked4Ward
 from fourward.study import _grid, _reassignment
-from fourward.study._protocol import METHODS, Protocol, keys_of, paper
-from fourward.study._run import run
+from fourward.study._protocol import METHODS, Protocol, iter_keys, paper_protocol
+from fourward.study._run import Progress, run
 from fourward.study._store import Store
 
-FACTS = {"processor": "one"}
+ENVIRONMENT = {"processor": "a"}
 TINY = Protocol(sizes=(8, 12), densities=(0.5, 1.0), batch_sizes=(2, 3), seeds=2, batches=3)
 
 
 @pytest.fixture
 def store(tmp_path):
-    with Store(tmp_path / "results.sqlite", facts=FACTS) as results:
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as results:
         yield results
 
 
@@ -30,7 +33,7 @@ def test_every_run_of_the_grid_is_a_row(store, experiment):
     summary = run(store, {experiment: TINY})
     rows = store.rows(experiment)
     assert summary.ended == {"done": len(rows)}
-    assert sorted(map(str, (row.key for row in rows))) == sorted(map(str, keys_of(experiment, TINY)))
+    assert sorted(map(str, (row.key for row in rows))) == sorted(map(str, iter_keys(experiment, TINY)))
     for row in rows:
         dag = generate.erdos_renyi(row.key["size"], row.key["p"], seed=row.key["seed"])
         assert (row.values["height"], row.values["edges"]) == (longest_path(dag).height, dag.num_edges)
@@ -70,30 +73,30 @@ def test_a_second_call_runs_nothing_and_a_larger_one_the_rest(store):
     small = Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2,), seeds=1, batches=2)
     assert run(store, {"times": small}).ended == {"done": 4}
     before = [(row.key, row.values, row.when) for row in store.rows()]
-    again = run(store, {"times": small})
-    assert (again.ended, again.skipped, again.left) == ({}, 4, 0)
-    more = run(store, {"times": Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2, 3), seeds=2, batches=2)})
-    assert (more.ended, more.skipped) == ({"done": 12}, 4)
+    second = run(store, {"times": small})
+    assert (second.ended, second.skipped, second.left) == ({}, 4, 0)
+    larger = run(store, {"times": Protocol(sizes=(8,), densities=(0.5,), batch_sizes=(2, 3), seeds=2, batches=2)})
+    assert (larger.ended, larger.skipped) == ({"done": 12}, 4)
     assert [(row.key, row.values, row.when) for row in store.rows()][:4] == before
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), -1.0, float("inf")])
 def test_a_budget_is_a_number_of_seconds(store, seconds):
-    with pytest.raises(OptionError, match=f"seconds: {seconds}"):
+    with pytest.raises(OptionError, match=f"seconds: expected a number from 0 to 1e.09, got {seconds}"):
         run(store, {"attributes": TINY}, seconds=seconds)
     assert store.protocols() == {}
 
 
 def test_a_budget_ends_between_graphs_and_progress_says_what_is_known(store):
-    told = []
-    summary = run(store, {"attributes": TINY}, seconds=0.0, on_progress=told.append)
+    reports = []
+    summary = run(store, {"attributes": TINY}, seconds=0.0, on_progress=reports.append)
     assert (summary.ended, summary.left) == ({}, 8)
-    run(store, {"attributes": TINY}, on_progress=told.append)
-    assert [one.ended for one in told] == [0, *range(9)]
-    assert {one.total for one in told} == {8}
-    assert [one.unknown for one in told] == [4, 4, 3, 2, 1, 0, 0, 0, 0, 0]
-    assert told[-1].left == 0
-    assert all(one.left > 0 for one in told[2:-1])
+    run(store, {"attributes": TINY}, on_progress=reports.append)
+    assert [progress.ended for progress in reports] == [0, *range(9)]
+    assert {progress.total for progress in reports} == {8}
+    assert [progress.unknown for progress in reports] == [4, 4, 3, 2, 1, 0, 0, 0, 0, 0]
+    assert reports[-1].left == 0
+    assert all(progress.left > 0 for progress in reports[2:-1])
 
 
 class Sleepy(Masked4Ward):
@@ -142,15 +145,15 @@ def test_a_cut_off_run_keeps_what_was_seen(store, monkeypatch):
 def test_building_has_the_same_limit(store, monkeypatch):
     protocol = with_methods(monkeypatch, deepstruct=Endless)
     run(store, {"times": Protocol(**protocol.as_dict() | {"cell_seconds": 0.2})})
-    found = {(row.key["method"], row.key["batch"]): row for row in store.rows()}
-    assert {found["4ward", batch].status for batch in (2, 3)} == {"done"}
+    rows = {(row.key["method"], row.key["batch"]): row for row in store.rows()}
+    assert {rows["4ward", batch].status for batch in (2, 3)} == {"done"}
     for batch in (2, 3):
-        row = found["deepstruct", batch]
+        row = rows["deepstruct", batch]
         assert (row.status, row.note) == ("cut off", "cut off after 0.2 s, while it was built")
         assert (row.values["count"], row.values["mean"]) == (0, None)
         assert row.values["height"] > 1
-    assert found["deepstruct", 2].seconds >= 0.2  # the time of building is told once
-    assert found["deepstruct", 3].seconds == 0
+    assert rows["deepstruct", 2].seconds >= 0.2  # the time of building counts once
+    assert rows["deepstruct", 3].seconds == 0
 
 
 def test_what_fails_is_noted_and_tried_again(store, monkeypatch):
@@ -196,21 +199,21 @@ def test_attributes(store):
 
 def test_reassigned_graphs_have_the_mean_height_and_legal_layerings():
     for p in (0.2, 1.0):
-        seeds = _reassignment.seeds_of_mean_height(64, p, 6)
+        seeds = _reassignment.seeds_with_mean_height(64, p, 6)
         assert len(set(seeds)) == 6
-        assert seeds == _reassignment.seeds_of_mean_height(64, p, 30)[:6]
+        assert seeds == _reassignment.seeds_with_mean_height(64, p, 30)[:6]
         for seed in seeds:
             dag = generate.erdos_renyi(64, p, seed=seed)
-            start = _reassignment.start_of(dag)
-            layerings = [_reassignment.variant_of(dag, seed, variant) for variant in range(4)]
+            start = _reassignment.initial_layering(dag)
+            layerings = [_reassignment.reassigned_layering(dag, seed, variant) for variant in range(4)]
             for layering in layerings:
                 layering.verify()
                 assert layering.height == start.height == _reassignment.mean_height(64, p)
-            shares = [_reassignment.moved(start, layering) for layering in layerings]
+            fractions = [_reassignment.moved_fraction(start, layering) for layering in layerings]
             if p == 1.0:
-                assert shares == [0, 0, 0, 0]
+                assert fractions == [0, 0, 0, 0]
             else:
-                assert all(0 < share < 1 for share in shares)
+                assert all(0 < fraction < 1 for fraction in fractions)
                 assert len({layering.level.tobytes() for layering in layerings}) == 4
 
 
@@ -230,20 +233,52 @@ def test_reassignment_of_another_layering_of_the_same_network_is_timed(store, mo
     rows = store.rows("reassignment")
     height = _reassignment.mean_height(16, 0.3)
     assert {row.values["height"] for row in rows} == {height}
-    assert {row.key["graph"] for row in rows} == set(_reassignment.seeds_of_mean_height(16, 0.3, 2))
+    assert {row.key["graph"] for row in rows} == set(_reassignment.seeds_with_mean_height(16, 0.3, 2))
     assert {row.key["variant"] for row in rows} == {0, 1, 2}
     dag = generate.erdos_renyi(16, 0.3, seed=rows[0].key["graph"])
-    assert used[:3] == [_reassignment.variant_of(dag, rows[0].key["graph"], v).level.tolist() for v in range(3)]
+    assert used[:3] == [
+        _reassignment.reassigned_layering(dag, rows[0].key["graph"], v).level.tolist() for v in range(3)
+    ]
     for row in rows:
         dag = generate.erdos_renyi(16, 0.3, seed=row.key["graph"])
-        after = _reassignment.variant_of(dag, row.key["graph"], row.key["variant"])
-        assert row.values["moved"] == _reassignment.moved(_reassignment.start_of(dag), after)
+        after = _reassignment.reassigned_layering(dag, row.key["graph"], row.key["variant"])
+        assert row.values["moved"] == _reassignment.moved_fraction(_reassignment.initial_layering(dag), after)
         assert row.values["count"] == 2
 
 
-def test_reassignment_says_what_it_cannot_do(monkeypatch):
-    monkeypatch.setattr(_reassignment, "_MOST_SEEDS", 100)
-    with pytest.raises(OptionError, match="layerings play no part"):
-        list(_reassignment.tasks(paper("times")))
-    with pytest.raises(StudyError, match=r"only .* have all nodes in one component"):
-        _reassignment.seeds_of_mean_height(40, 0.001, 30)
+def test_reassignment_refuses_what_it_cannot_do(monkeypatch):
+    monkeypatch.setattr(_reassignment, "_MAX_SEEDS", 100)
+    with pytest.raises(OptionError, match="doesn't use layerings"):
+        list(_reassignment.reassignment_tasks(paper_protocol("times")))
+    with pytest.raises(StudyError, match=r"expected 30 connected graphs with 40 nodes, .* got \d+ among 100 seeds"):
+        _reassignment.seeds_with_mean_height(40, 0.001, 30)
+
+
+def test_the_time_left_is_reported_as_far_as_it_is_known():
+    key = {"size": 64}
+    assert str(Progress("times", 3, 3, key, 0.0, 0)) == "times: 3 of 3 runs, done"
+    assert Progress("times", 1, 3, key, 90.0, 0).time_left == "about 1 min 30 s left"
+    assert Progress("times", 1, 3, key, 90.0, 2).time_left == "at least 1 min 30 s left, 2 cells not measured yet"
+    assert Progress("times", 0, 3, None, 0.0, 2).time_left == "2 cells not measured yet"
+
+
+def test_it_runs_with_nothing_but_torch_numpy_networkx_and_numba(tmp_path):
+    code = """
+import sys
+for name in ("rustworkx", "scipy", "safetensors", "matplotlib", "rich", "typer", "pandas", "pyarrow", "sklearn",
+             "lightning", "dask", "distributed", "pytest", "hypothesis"):
+    sys.modules[name] = None
+from dataclasses import replace
+from fourward.study import Store, gains, paper_protocol, run, status
+small = dict(sizes=(8, 12), densities=(0.5, 1.0), batch_sizes=(2,), seeds=1, batches=2)
+names = ("attributes", "times", "reassignment", "training")
+with Store(sys.argv[1] + "/results.sqlite") as store:
+    run(store, {name: replace(paper_protocol(name), **small) for name in names}, on_progress=print)
+    (group,) = status(store)["groups"]
+    print(gains(store.rows("times"))[0]["gain"] > 0, [each["done"] for each in group["experiments"]])
+"""
+    command = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # threads that wait for one another are slow on a busy machine
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True [4, 16, 80, 16]"
