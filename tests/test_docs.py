@@ -113,9 +113,8 @@ def test_an_output_is_compared_and_filled_in(shown, same, tmp_path):
 def commands(text: str) -> list[list[str]]:
     """The words after `fourward`, of every line that calls it."""
     lines = text.replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines if re.search(r"(^| )fourward(\.cli\.app)? [a-z]", line)]
-    starts = [next(k for k, word in enumerate(line) if word in ("fourward", "fourward._cli.app")) for line in words]
-    return [line[start + 1 :] for line, start in zip(words, starts, strict=True)]
+    words = [shlex.split(line, comments=True) for line in lines if re.search(r"(^| )fourward [a-z]", line)]
+    return [line[line.index("fourward") + 1 :] for line in words]
 
 
 def written_commands(page: Path) -> list[list[str]]:

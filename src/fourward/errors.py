@@ -7,6 +7,26 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
+__all__ = [
+    "ActivationError",
+    "CycleError",
+    "DataError",
+    "EngineError",
+    "FileError",
+    "FourwardError",
+    "GraphError",
+    "InitError",
+    "InputError",
+    "LayeringError",
+    "MissingExtraError",
+    "OptionError",
+    "PlanError",
+    "Repair",
+    "StudyError",
+    "TrainingError",
+    "WeightError",
+]
+
 
 @dataclass(frozen=True)
 class Repair:

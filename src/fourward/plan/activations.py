@@ -17,6 +17,8 @@ from types import MappingProxyType
 
 from fourward.errors import ActivationError
 
+__all__ = ["ACTIVATIONS", "BY_CODE", "CUSTOM", "VOCABULARY", "Activation", "lookup"]
+
 #: What a formula may call; `where(c, x, y)` is x where c holds, else y.
 VOCABULARY = ("abs", "cos", "erf", "exp", "expm1", "log1p", "sin", "tanh", "where")
 
