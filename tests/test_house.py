@@ -65,6 +65,14 @@ def test_the_first_rooms_know_no_torch(path):
     assert not any(name.split(".")[0] == "torch" for name in imports(path))
 
 
+@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "nn"], ids=str)
+def test_modules_of_torch_read_and_write_no_files(path):
+    reading = {"fourward._files", "fourward.graph.files", "io", "json", "os", "pathlib", "pickle", "safetensors"}
+    assert not {name for name in imports(path) for module in reading if f"{name}.".startswith(f"{module}.")}
+    calls = [node.func for node in ast.walk(ast.parse((PACKAGE / path).read_text())) if isinstance(node, ast.Call)]
+    assert not any(isinstance(call, ast.Name) and call.id == "open" for call in calls)
+
+
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=str)
 def test_every_room_says_what_it_is(path):
     words = ast.get_docstring(ast.parse((PACKAGE / path).read_text()))
