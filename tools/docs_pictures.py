@@ -22,7 +22,7 @@ from PIL import Image
 
 import fourward as fw
 from fourward._files import replacing
-from fourward.engine._gpu.tiling import SIDE, cut_tiles
+from fourward.engine._gpu.tiling import TILE_SIZE, cut_tiles
 from fourward.layering import longest_path, push_sources, reassign
 from fourward.train import History, fit
 from fourward.train._data import bundled, split
@@ -131,22 +131,24 @@ def engines() -> Picture:
     """The tiles of that matrix that have an edge."""
     net = fw.FourWard(fw.generate.watts_strogatz(512, 8, 0.02, order="natural", seed=0), seed=0)
     plan, tiles, palette = net.plan, cut_tiles(net.plan), current_palette()
-    size = len(tiles.back_start) - 1
-    input_blocks = size - (len(tiles.start) - 1)
+    size = len(tiles.out_tile_start) - 1
+    input_blocks = size - (len(tiles.tile_start) - 1)
     occupied = np.zeros((size, size))
-    occupied[input_blocks + np.repeat(np.arange(size - input_blocks), np.diff(tiles.start)), tiles.block] = 1
+    occupied[input_blocks + np.repeat(np.arange(size - input_blocks), np.diff(tiles.tile_start)), tiles.tile_block] = 1
     occupied[np.arange(input_blocks, size), np.arange(input_blocks, size)] = 1
     picture = Picture(5, 4.7)
     axes, alpha = picture.subplots(), 0.18 if palette is DARK else 1.0
     values = np.ma.masked_equal(occupied, 0)
     axes.imshow(values, extent=(0, size, size, 0), cmap="Purples", vmin=0, vmax=4, alpha=alpha, interpolation="nearest")
     axes.scatter(
-        tiles.slot[plan.source] / SIDE, tiles.slot[plan.target] / SIDE, s=1.6, c=palette.lines[0], linewidths=0
+        tiles.row[plan.source] / TILE_SIZE, tiles.row[plan.target] / TILE_SIZE, s=1.6, c=palette.lines[0], linewidths=0
     )
     axes.set(xticks=range(0, size + 1, 2), yticks=range(0, size + 1, 2), xlabel="from block", ylabel="to block")
     axes.grid(color=palette.edge, alpha=0.35, linewidth=0.6)
     full = (size - input_blocks) * (size + input_blocks + 1) // 2
-    axes.set_title(f"{net.dag.num_edges:,} edges in {int(occupied.sum())} of {full} tiles of {SIDE} by {SIDE}")
+    axes.set_title(
+        f"{net.dag.num_edges:,} edges in {int(occupied.sum())} of {full} tiles of {TILE_SIZE} by {TILE_SIZE}"
+    )
     return picture
 
 

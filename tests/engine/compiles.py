@@ -1,6 +1,6 @@
-"""Run as a script: first passes of small networks for a card that isn't there, where kernels are compiled, but not run.
+"""Run as a script: first passes of small networks for a card that isn't there: kernels are compiled, but not run.
 
-Prints which kernels were compiled side by side, which by themselves, and which were launched within a rehearsal.
+Prints which kernels were compiled in parallel, which alone, and which were launched while precompiling.
 """
 
 import json
@@ -16,24 +16,24 @@ from fourward import FourWard, generate
 from fourward.engine._gpu import engine, launch, launcher
 from tests.engine.gpu import force
 
-apart: list[str] = []
+in_parallel: list[str] = []
 alone: list[str] = []
-wrong: list[str] = []
+launched: list[str] = []
 
 
 def compiled(src, cache_hit, **_) -> None:
     if not cache_hit:
-        (alone if threading.current_thread() is threading.main_thread() else apart).append(src.name)
+        (alone if threading.current_thread() is threading.main_thread() else in_parallel).append(src.name)
 
 
 class Launcher:
-    """Launches nothing, and isn't to be called in a rehearsal."""
+    """Launches nothing, and mustn't be called while precompiling."""
 
     def __init__(self, src, _metadata) -> None:
         self.name = src.name
 
     def __call__(self, *_) -> None:
-        wrong.extend([self.name] * launcher.rehearsing())
+        launched.extend([self.name] * launcher.precompiling())
 
 
 class Utils:
@@ -68,27 +68,27 @@ def main() -> None:
     driver.set_active(Card())
     knobs.compilation.listener = compiled
     with pytest.MonkeyPatch.context() as patch:
-        for place in (engine, launch):
-            patch.setattr(place, "interpreting", lambda: True)  # so that it takes tensors of the CPU
+        for module in (engine, launch):
+            patch.setattr(module, "interpreting", lambda: True)  # so that it takes tensors of the CPU
         patch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
-        several = generate.erdos_renyi(300, 0.2, seed=0)  # panels, walked in two stretches
+        several = generate.erdos_renyi(300, 0.2, seed=0)  # two segments
         passes(FourWard(several, engine="gpu", seed=0))
-        few = generate.erdos_renyi(60, 0.5, seed=3)  # Triton once compared its sums for minutes
-        passes(FourWard(few, engine="gpu", seed=0, activation="tanh"))
-        for name in ("lists", "levels"):
+        direct = generate.erdos_renyi(60, 0.5, seed=3)  # Triton once compared its sums for minutes
+        passes(FourWard(direct, engine="gpu", seed=0, activation="tanh"))
+        for name in ("csr persistent", "csr per level"):
             with pytest.MonkeyPatch.context() as forced:
                 force(name, forced)
                 for dtype in (torch.float32, torch.bfloat16):
                     passes(FourWard(generate.erdos_renyi(70, 0.2, seed=0), engine="gpu", seed=0, dtype=dtype))
-        for _ in range(20):  # all kernels are there, and threads share the first pass of a network
-            launch.forget()
+        for _ in range(20):  # all kernels are compiled by now, and threads share the first pass of a network
+            launch.clear_passes()
             net = FourWard(several, engine="gpu", seed=0)
             threads = [threading.Thread(target=passes, args=(net,)) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-    print(json.dumps([apart, alone, wrong]))
+    print(json.dumps([in_parallel, alone, launched]))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ import pytest
 
 from fourward.engine._gpu import launch
 from tests.engine import interpreter
-from tests.engine.gpu import WAYS, force
+from tests.engine.gpu import STRATEGIES, force
 
 
-@pytest.fixture(params=WAYS)
-def way(request, monkeypatch):
+@pytest.fixture(params=STRATEGIES)
+def strategy(request, monkeypatch):
+    """Every strategy of the gpu engine, in turn."""
     force(request.param, monkeypatch)
     yield request.param
-    launch.forget()
+    launch.clear_passes()
 
 
 if os.environ.get("TRITON_INTERPRET") == "1":

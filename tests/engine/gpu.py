@@ -1,4 +1,4 @@
-"""What the tests of the gpu engine share: where it runs, and how a way to walk is forced upon it."""
+"""Helpers for tests of the gpu engine: the device it runs on, and how to force a strategy on it."""
 
 from functools import partial
 
@@ -8,35 +8,38 @@ import torch
 
 from fourward import Dag, FourWard
 from fourward.engine._gpu import engine, heuristics, launch, packing
-from fourward.engine._gpu.heuristics import Way
+from fourward.engine._gpu.heuristics import LaunchConfig
 
 #: A card doesn't warn of infinities, NumPy under the interpreter does.
 QUIET = pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero):RuntimeWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_card = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA card: programs of the interpreter run in turn")
 make = partial(FourWard, engine="gpu", device=DEVICE)
-WAYS = {
-    "panels": (packing.PANELS, Way("panels", 8, 32, 4, 0, True)),
-    "stretches": (packing.PANELS, Way("stretches", 8, 16, 2)),
-    "stretches of many slices": (packing.PANELS, Way("stretches", 8, 4, 2, 0, True)),
-    "lists": (packing.LISTS, Way("lists", 32, 8, 4, 8)),
-    "levels": (packing.LISTS, Way("levels", 32, 8, 4, 16)),
-    "levels of high degree": (packing.LISTS, Way("levels", 32, 32, 4, 4)),
+STRATEGIES = {
+    "tiled": (packing.TILED, LaunchConfig("tiled", 8, 32, 4, 0, True)),
+    "tiled segments": (packing.TILED, LaunchConfig("tiled_segments", 8, 16, 2)),
+    "tiled segments of many slices": (packing.TILED, LaunchConfig("tiled_segments", 8, 4, 2, 0, True)),
+    "csr persistent": (packing.CSR, LaunchConfig("csr_persistent", 32, 8, 4, 8)),
+    "csr per level": (packing.CSR, LaunchConfig("csr_per_level", 32, 8, 4, 16)),
+    "csr per level of high degree": (packing.CSR, LaunchConfig("csr_per_level", 32, 32, 4, 4)),
 }
 
 
 def force(name, monkeypatch):
-    kind, way = WAYS[name]
-    monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
-    monkeypatch.setattr(heuristics, "way_of", lambda *_: way)
-    if "stretches" in name:
+    """Compute all networks from now on with this strategy."""
+    layout, config = STRATEGIES[name]
+    monkeypatch.setattr(engine, "choose_layout", lambda plan: layout)
+    monkeypatch.setattr(heuristics, "choose_config", lambda *_: config)
+    if "segments" in name:
         for module in (packing, heuristics):
-            monkeypatch.setattr(module, "STRETCH", 1 if name == "stretches" else 2)
-    if name == "stretches of many slices":
-        monkeypatch.setattr(heuristics, "spread_of", lambda *_: heuristics.Spread(2, 1, 4, 2, 4))
-    launch.forget()
+            monkeypatch.setattr(module, "MAX_SEGMENT", 1 if name == "tiled segments" else 2)
+    if name == "tiled segments of many slices":
+        products = heuristics.ProductsConfig(slices_per_program=2, split_k=1, tile_group=4, stages=2, num_warps=4)
+        monkeypatch.setattr(heuristics, "choose_products_config", lambda *_: products)
+    launch.clear_passes()
 
 
-def sparse(nodes, edges):
+def random_dag(nodes, edges):
+    """A random graph with about so many edges."""
     pairs = np.sort(np.random.default_rng(0).integers(0, nodes, (edges, 2)), 1)
     return Dag.from_edges(np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0), nodes=nodes)

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from fourward.engine._cpu.activations import apply_dropout
 from fourward.engine._dropout import Dropout, dropout_scale, float64_bits, pass_key, threshold
-from fourward.engine._gpu.activations import draw_node, kept_scale
+from fourward.engine._gpu.activations import dropout_factor, hash_node
 
 RNG = np.random.default_rng(0)
 KEYS = [0, 1, 2**32 - 1, *RNG.integers(0, 2**32, 3).tolist()]
@@ -26,8 +26,8 @@ def hash_by_hand(x):
 
 def scale_by_hand(p, key):
     """(nodes, batch), from the formula of `fourward.engine._dropout` in integers of any size."""
-    node_draws = [hash_by_hand(node * 0x9E3779B1 + key) * 0x85EBCA6B for node in NODES]
-    draws = [[hash_by_hand(node_draw + sample) for sample in range(BATCH)] for node_draw in node_draws]
+    node_hashs = [hash_by_hand(node * 0x9E3779B1 + key) * 0x85EBCA6B for node in NODES]
+    draws = [[hash_by_hand(node_hash + sample) for sample in range(BATCH)] for node_hash in node_hashs]
     return (torch.tensor(draws) >= round(p * 2**32)).double() / (1 - p)
 
 
@@ -47,8 +47,8 @@ def numba_scale(p, key):
 def scale_kernel(out, key, node, threshold, p_bits, BATCH: tl.constexpr, NODES: tl.constexpr):
     sample = tl.arange(0, BATCH)
     row = tl.arange(0, NODES)
-    node_draw = draw_node(tl.load(key), tl.load(node + row))
-    scale = kept_scale(node_draw[:, None], sample[None, :], threshold, p_bits, row[:, None] >= 0, tl.float64)
+    node_hash = hash_node(tl.load(key), tl.load(node + row))
+    scale = dropout_factor(node_hash[:, None], sample[None, :], threshold, p_bits, row[:, None] >= 0, tl.float64)
     tl.store(out + row[:, None] * BATCH + sample[None, :], scale)
 
 

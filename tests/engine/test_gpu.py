@@ -1,4 +1,4 @@
-"""The gpu engine, every way to walk: on a card where there is one, elsewhere in Triton's interpreter."""
+"""The gpu engine's kernels in every strategy: on a card where there is one, elsewhere in Triton's interpreter."""
 
 import math
 
@@ -24,14 +24,14 @@ def mixed(dag):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_every_way(way, dtype):
+def test_every_strategy(strategy, dtype):
     dag = generate.erdos_renyi(100, 0.15, seed=7)
     want = run("reference", dag, torch.float64, 11, activation="gelu")
     assert_equal_results(run("gpu", dag, dtype, 11, activation="gelu"), want, dtype)
 
 
 @pytest.mark.parametrize("name", ["source neurons", "isolated nodes", "skip-heavy"])
-def test_every_way_on_odd_graphs(way, name):
+def test_every_strategy_on_odd_graphs(strategy, name):
     dag = case(name).dag
     options = {"activation": mixed(dag), "dropout": 0.3}
     want = run("reference", dag, torch.float64, **options)
@@ -49,26 +49,26 @@ def test_panel_boundaries(inputs, neurons):
     assert_equal_results(run("gpu", dag, torch.float64, activation="tanh"), want, torch.float64)
 
 
-@pytest.mark.parametrize(("p", "few"), [(0.1, False), (0.2, True)])
-def test_what_is_infinite_reaches_descendants_alone(way, p, few):
+@pytest.mark.parametrize(("p", "direct_inputs"), [(0.1, False), (0.2, True)])
+def test_infinities_reach_descendants_alone(strategy, p, direct_inputs):
     """Tiles hold zeros where there is no edge, and zero times infinity is NaN."""
     dag = generate.erdos_renyi(70, p, seed=2)
-    assert (dag.num_inputs <= packing.FEW) == few
-    names = {
+    assert (dag.num_inputs <= packing.MAX_DIRECT_INPUTS) == direct_inputs
+    nets = {
         name: make(dag, engine=name, seed=0, dtype=torch.float64, activation="leaky_relu") for name in ("torch", "gpu")
     }
     x = torch.randn(3, dag.num_inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     x[1, 0] = torch.inf
     x[2, 1] = torch.nan
-    a, b = (names[name].activations(x) for name in ("torch", "gpu"))
+    a, b = (nets[name].activations(x) for name in ("torch", "gpu"))
     assert torch.isnan(a[2]).any()
     assert not torch.isnan(a[2]).all()
     torch.testing.assert_close(b, a, equal_nan=True)
 
 
-def test_gradients_that_are_infinite_reach_ancestors_alone(way):
+def test_infinite_gradients_reach_ancestors_alone(strategy):
     dag = generate.erdos_renyi(70, 0.1, seed=2)
-    found = {}
+    grads = {}
     for name in ("torch", "gpu"):
         net = make(dag, engine=name, seed=0, dtype=torch.float64, activation="leaky_relu")
         generator = torch.Generator().manual_seed(1)
@@ -76,21 +76,21 @@ def test_gradients_that_are_infinite_reach_ancestors_alone(way):
         gradient = torch.randn(2, dag.num_outputs, dtype=torch.float64, generator=generator).to(DEVICE)
         gradient[1, 0] = torch.inf
         net(x).backward(gradient)
-        found[name] = x.grad, net.bias.grad
-    assert torch.isfinite(found["torch"][1]).any()
-    for ours, theirs in zip(found["gpu"], found["torch"], strict=True):
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
+        grads[name] = x.grad, net.bias.grad
+    assert torch.isfinite(grads["torch"][1]).any()
+    for got, want in zip(grads["gpu"], grads["torch"], strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision(way, dtype):
+def test_half_precision(strategy, dtype):
     dag = generate.erdos_renyi(60, 0.2, seed=3)
     want = run("reference", dag, torch.float64, activation="tanh")
     assert_equal_results(run("gpu", dag, dtype, activation="tanh"), want, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_autocast_keeps_activations_in_half_and_sums_in_single_precision(way, dtype):
+def test_autocast_keeps_activations_in_half_and_sums_in_single_precision(strategy, dtype):
     dag = generate.erdos_renyi(60, 0.2, seed=3)
     net, exact = make(dag, seed=0, activation="tanh"), make(dag, seed=0, activation="tanh", engine="torch")
     x = torch.randn(9, dag.num_inputs, generator=torch.Generator().manual_seed(0)).to(DEVICE)
@@ -105,60 +105,60 @@ def test_autocast_keeps_activations_in_half_and_sums_in_single_precision(way, dt
 
 
 class Fenced:
-    """Tensors whose numbers are NaN at first, each with room behind it that nobody has any business in."""
+    """Makes new tensors NaN, each followed by guard elements that nothing may write."""
 
     def __init__(self, monkeypatch):
-        self.behind, self.fresh = [], torch.Tensor.new_empty
+        self.guards, self.new_empty = [], torch.Tensor.new_empty
         monkeypatch.setattr(torch.Tensor, "new_empty", lambda like, *shape, **options: self.make(like, shape, options))
         monkeypatch.setattr(torch, "empty_like", lambda like, **options: self.make(like, like.shape, options))
 
     def make(self, like, shape, options):
         count = math.prod(shape)
-        room = self.fresh(like, count + 4096, **options).fill_(77)
-        self.behind.append(room[count:])
-        made = room[:count].view(shape)
-        return made.fill_(torch.nan) if made.is_floating_point() else made
+        buffer = self.new_empty(like, count + 4096, **options).fill_(77)
+        self.guards.append(buffer[count:])
+        tensor = buffer[:count].view(shape)
+        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
 
 
-def test_every_number_is_written_and_no_other(way, monkeypatch):
+def test_every_element_of_a_result_is_written_and_no_other(strategy, monkeypatch):
     """What a kernel leaves out of its results stays NaN."""
     fenced = Fenced(monkeypatch)
     dag = case("source neurons").dag
     want = run("reference", dag, torch.float64, 40, activation="gelu")
     assert_equal_results(run("gpu", dag, torch.float64, 40, activation="gelu"), want, torch.float64)
-    assert len(fenced.behind) > 4
-    assert all((behind == 77).all() for behind in fenced.behind)
+    assert len(fenced.guards) > 4
+    assert all((guard == 77).all() for guard in fenced.guards)
 
 
 @pytest.mark.parametrize("dag", [generate.chain(300), generate.erdos_renyi(300, 0.3, seed=0)], ids=["chain", "dense"])
-def test_walks_of_several_panels(dag):
-    """More of them than one walk has, with tiles that exist and tiles that don't."""
+def test_several_segments(dag):
+    """With tiles that exist and tiles that don't."""
     want = run("reference", dag, torch.float64, 9, activation="tanh")
     assert_equal_results(run("gpu", dag, torch.float64, 9, activation="tanh"), want, torch.float64)
 
 
-@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("needs_backward", [True, False])
 @pytest.mark.parametrize("inputs", [1, 12])
 @pytest.mark.parametrize("nodes", [160, 330])
-def test_every_weight_that_a_walk_reads_is_laid_out(nodes, inputs, again, monkeypatch):
-    """Were one left as NaN, the slow walk would hide it."""
-    dag = Dag.from_edges([(i, max(i + 1, inputs)) for i in range(nodes - 1)])  # a chain that many lead to
+def test_every_weight_that_a_sweep_reads_is_packed(nodes, inputs, needs_backward, monkeypatch):
+    """Were one left as NaN, the recomputation edge by edge would hide it."""
+    dag = Dag.from_edges([(i, max(i + 1, inputs)) for i in range(nodes - 1)])  # a chain whose head has several inputs
     net, x = make(dag, seed=0), torch.ones(5, dag.num_inputs, device=DEVICE)
-    shape, stretch = net.runner.shape, packing.STRETCH
+    shape, segment = net.runner.shape, packing.MAX_SEGMENT
     fenced = Fenced(monkeypatch)
-    out, kept = launch.forward(x, net.weight, net.bias, net.runner.program, shape, None, 0.0, False, again)
+    out, saved = launch.forward(x, net.weight, net.bias, net.runner.program, shape, None, 0.0, False, needs_backward)
     assert_near(out, make(dag, seed=0, engine="torch")(x))
-    assert all((behind == 77).all() for behind in fenced.behind)
-    ends = [min(panel - panel % stretch + stretch, shape.panels) for panel in range(shape.panels)]
-    lead = shape.lead if inputs > packing.FEW else 0
-    unread = shape.near - lead * ends[0] - sum(end - panel for panel, end in enumerate(ends))
-    if again:
-        unread += sum(shape.span - panel % stretch - 1 for panel in range(shape.panels))
-    assert shape.holes > 0 < shape.back_holes
-    assert kept.isnan().sum() == 1024 * unread
+    assert all((guard == 77).all() for guard in fenced.guards)
+    ends = [min(panel - panel % segment + segment, shape.panels) for panel in range(shape.panels)]
+    packed_blocks = shape.input_blocks if inputs > packing.MAX_DIRECT_INPUTS else 0
+    unread = shape.forward_slots - packed_blocks * ends[0] - sum(end - panel for panel, end in enumerate(ends))
+    if needs_backward:
+        unread += sum(shape.segment - panel % segment - 1 for panel in range(shape.panels))
+    assert shape.empty_tiles > 0 < shape.backward_empty_tiles
+    assert saved.isnan().sum() == 1024 * unread
 
 
-def test_only_some_gradients_are_asked_for(way):
+def test_only_some_gradients_are_needed(strategy):
     dag = generate.erdos_renyi(40, 0.3, seed=1)
     net = make(dag, seed=0)
     x = torch.randn(4, dag.num_inputs, device=DEVICE)
@@ -171,40 +171,45 @@ def test_only_some_gradients_are_asked_for(way):
     assert x.grad.abs().sum() > 0
 
 
-def test_views_and_odd_addresses():
+def test_views_and_unaligned_tensors():
     dag = generate.erdos_renyi(40, 0.3, seed=1)
     net = make(dag, seed=0)
     wide = torch.randn(6, dag.num_inputs + 3, device=DEVICE)
     x = wide[:, 3:]
-    loose = torch.randn(6 * dag.num_inputs + 1, device=DEVICE)[1:].view(6, dag.num_inputs)
-    for given_x in (x, loose, torch._neg_view(x), x.expand(6, -1)):
-        assert_near(net(given_x), net(given_x.clone(memory_format=torch.contiguous_format)))
+    unaligned = torch.randn(6 * dag.num_inputs + 1, device=DEVICE)[1:].view(6, dag.num_inputs)
+    for view in (x, unaligned, torch._neg_view(x), x.expand(6, -1)):
+        assert_near(net(view), net(view.clone(memory_format=torch.contiguous_format)))
 
 
-def odd(tensor):
-    """The same numbers, 4 or 8 bytes behind a multiple of 16."""
+def misalign(tensor):
+    """The same values, 4 or 8 bytes after a multiple of 16."""
     return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
 
 
-@pytest.mark.parametrize("name", ["stretches", "levels"])
-def test_the_second_batch_may_lie_elsewhere(name, monkeypatch):
-    """It is captured, and meanwhile no kernel can be compiled for tensors that lie otherwise than the first."""
+@pytest.mark.parametrize("name", ["tiled segments", "csr per level"])
+def test_the_second_batch_may_be_aligned_otherwise(name, monkeypatch):
+    """It is captured, and meanwhile no kernel can be compiled for another alignment than that of the first."""
     force(name, monkeypatch)
     dag = generate.erdos_renyi(70, 0.2, seed=1)
     net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
     batches = torch.randn(3, 5, dag.num_inputs, dtype=torch.float64, device=DEVICE)
     gradient = torch.randn(5, dag.num_outputs, dtype=torch.float64, device=DEVICE)
     launched, call = [], Launch.__call__
-    monkeypatch.setattr(Launch, "__call__", lambda self, *tensors: (launched.append(tensors), call(self, *tensors))[1])
-    for lies, x in zip((lambda tensor: tensor, odd, odd), batches, strict=True):
-        net.weight.data, net.bias.data = lies(net.weight.data), lies(net.bias.data)
+
+    def record(self, tensors):
+        launched.append([tensors[i] for i in self.order])
+        call(self, tensors)
+
+    monkeypatch.setattr(Launch, "__call__", record)
+    for align, x in zip((lambda tensor: tensor, misalign, misalign), batches, strict=True):
+        net.weight.data, net.bias.data = align(net.weight.data), align(net.bias.data)
         launched.clear()
-        out = net(lies(x))
+        out = net(align(x))
         net.weight.grad = exact.weight.grad = None
-        out.backward(lies(gradient))
+        out.backward(align(gradient))
         exact(x).backward(gradient)
         assert_near(out, exact(x))
         assert_near(net.weight.grad, exact.weight.grad)
-        loose = [any(tensor.data_ptr() % 16 for tensor in tensors) for tensors in launched]
-        assert sum(loose) <= 2  # of a pass, that which notes where tensors are, and no other
-    launch.forget()
+        unaligned = [any(tensor.data_ptr() % 16 for tensor in tensors) for tensors in launched]
+        assert sum(unaligned) <= 2  # of each pass, the launch that writes the pointer table, and no other
+    launch.clear_passes()

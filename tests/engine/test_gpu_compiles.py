@@ -16,8 +16,10 @@ def test_kernels_compile_for_a_card(tmp_path):
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert ended.stderr == ""
-    apart, alone, wrong = json.loads(ended.stdout)
-    walk = ["panels_backward", "panels_forward"]  # the first stretch, the others, and a network of one
-    assert sorted(apart) == sorted([*walk * 3, "panels_products", "panels_products_back", *["panels_weights"] * 2])
-    assert set(alone) == {"lists_forward", "lists_backward", "lists_weights", "lists_enter", "lists_leave", "point"}
-    assert wrong == []
+    in_parallel, alone, launched = json.loads(ended.stdout)
+    sweeps = ["tiled_backward", "tiled_forward"]  # of the first segment, of the others, and of a network of one
+    tiled = [*sweeps * 3, "tiled_products", "tiled_products_backward", *["tiled_weight_grad"] * 2]
+    assert sorted(in_parallel) == sorted(f"{name}_kernel" for name in tiled)
+    csr = "csr_forward", "csr_backward", "csr_weight_grad", "csr_load_inputs", "csr_store_outputs", "write_addresses"
+    assert set(alone) == {f"{name}_kernel" for name in csr}
+    assert launched == []

@@ -1,4 +1,4 @@
-"""The gpu engine as torch and its users meet it: traced, copied, refused, explained."""
+"""The gpu engine in torch: traced, exported, copied, refused, explained; its heuristics, packing and precompilation."""
 
 import copy
 import importlib.util
@@ -10,21 +10,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.gpu_ways import fed
+from benchmarks.gpu_configs import wide_input_graph
 from fourward import Dag, FourWard, generate
 from fourward.engine._gpu import cuda_graphs, engine, heuristics, launch, packing, tiled_launch
-from fourward.engine._gpu.launcher import rehearse
-from fourward.engine._gpu.tiling import SIDE, count_tiles, cut_tiles
+from fourward.engine._gpu.launch_key import BACKWARD_TENSORS, FORWARD_TENSORS
+from fourward.engine._gpu.launcher import precompile
+from fourward.engine._gpu.tiling import TILE_SIZE, count_tiles, cut_tiles
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from fourward.plan._plan import build_plan
-from tests.engine.gpu import DEVICE, QUIET, force, make, sparse
+from tests.engine.gpu import DEVICE, QUIET, force, make, random_dag
 from tests.tolerance import assert_near
 
 pytestmark = QUIET
+#: Tensors that a pass writes, or that the other one wrote.
+RESULTS = {"out", "saved", "x_grad", "weight_grad", "bias_grad"}
 
 
-def test_inputs_alone():
+def test_a_network_without_neurons():
     dag = Dag.from_edges([], nodes=list("abc"), inputs=list("abc"), outputs=list("ca"))
     net = make(dag, seed=0)
     x = torch.randn(5, 3, device=DEVICE, requires_grad=True)
@@ -45,7 +48,7 @@ def test_compile_is_one_graph():
     assert_near(gradient, net.weight.grad)
 
 
-def test_copies(way):
+def test_copies(strategy):
     dag = generate.erdos_renyi(40, 0.3, seed=1)
     net = make(dag, seed=0)
     x = torch.randn(4, dag.num_inputs, device=DEVICE)
@@ -53,16 +56,17 @@ def test_copies(way):
         assert torch.equal(twin(x), net(x))
 
 
-def test_a_network_of_a_card_where_there_is_none(way, monkeypatch):
+def test_a_network_for_a_card_where_there_is_none(strategy, monkeypatch):
     net = make(generate.erdos_renyi(40, 0.3, seed=1), seed=0)
-    given = torch.zeros(3, net.dag.num_inputs), *(t.detach().cpu() for t in (net.weight, net.bias, net.runner.program))
+    tensors = net.weight, net.bias, net.runner.program
+    arguments = torch.zeros(3, net.dag.num_inputs), *(tensor.detach().cpu() for tensor in tensors)
     monkeypatch.setattr(launch, "interpreting", lambda: False)
-    launch.forget()
-    with pytest.raises(EngineError, match=r"made for a CUDA card, and now it is on cpu. net.to\('cpu'\)"):
-        launch.forward(*given, net.runner.shape, None, 0.0, False)
+    launch.clear_passes()
+    with pytest.raises(EngineError, match=r"expected tensors on a CUDA card, .* got cpu\. net\.to\('cpu'\)"):
+        launch.forward(*arguments, net.runner.shape, None, 0.0, False)
 
 
-def test_export_with_any_batch(way):
+def test_export_with_any_batch(strategy):
     dag = generate.erdos_renyi(40, 0.3, seed=1)
     net = make(dag, seed=0).eval()
     sizes = {"x": {0: torch.export.Dim("batch")}}
@@ -81,7 +85,7 @@ def test_second_derivatives_come_from_the_torch_engine():
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_second_derivatives_under_another_layering(name):
-    """The engine has the weights in the order of walking already; the torch engine must not sort them again."""
+    """The engine has the weights in execution order already; the torch engine must not sort them again."""
     dag = generate.erdos_renyi(14, 0.4, seed=1)
     layering = reassign(dag, longest_path(dag), seed=3)
     options = {"layering": layering, "activation": "tanh", "seed": 0, "dtype": torch.float64}
@@ -96,7 +100,7 @@ def test_second_derivatives_under_another_layering(name):
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
-def test_many_gradients_at_once(name):
+def test_vectorised_jacobian(name):
     dag = generate.erdos_renyi(14, 0.4, seed=1)
     net = FourWard(dag, engine=name, device=DEVICE if name == "gpu" else "cpu", seed=0, dtype=torch.float64)
     x = torch.randn(dag.num_inputs, dtype=torch.float64, device=net.weight.device)
@@ -114,38 +118,40 @@ def test_to_empty_keeps_the_graph(name):
     assert torch.equal(net(x), want)
 
 
-def test_biases_of_another_type_are_refused():
+def test_biases_of_another_dtype_are_refused():
     net = make(generate.erdos_renyi(30, 0.3, seed=1), seed=0)
     net.bias = torch.nn.Parameter(net.bias.double())
-    with pytest.raises(EngineError, match=r"biases are .*float64"):
+    with pytest.raises(EngineError, match=r"expected biases of the weights' dtype .* got torch.float64"):
         net(torch.randn(4, net.dag.num_inputs, device=DEVICE))
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 1000])
-@pytest.mark.parametrize("name", ["panels", "stretches"])
+@pytest.mark.parametrize("name", ["tiled", "tiled segments"])
 def test_with_tickets_and_without(name, multiprocessors, monkeypatch):
     """Results are the same, and counters are left as they were found."""
     force(name, monkeypatch)
-    row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the counters are the first two of these
+    row = torch.zeros(16, dtype=torch.int64, device=DEVICE)  # the first two are counters
     monkeypatch.setattr(tiled_launch, "counters", lambda device: row)
-    monkeypatch.setattr(tiled_launch, "holds", lambda device, warps: multiprocessors * 8 // warps)
-    monkeypatch.setattr(cuda_graphs, "zeros_row", lambda device: row)
+    monkeypatch.setattr(
+        tiled_launch, "max_resident_programs", lambda device, num_warps: multiprocessors * 8 // num_warps
+    )
+    monkeypatch.setattr(cuda_graphs, "take_row", lambda device: row)
     dag = generate.erdos_renyi(70, 0.3, seed=1)
     net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
     for batch in (1, 20, 33, 20, 20):
         x = torch.randn(batch, dag.num_inputs, dtype=torch.float64, device=DEVICE)
         assert_near(net(x), exact(x))
         assert not row[:2].any()
-    assert row.any() == (name == "stretches")  # after them, where tensors are
-    launch.forget()
+    assert row.any() == (name == "tiled segments")  # the others are the pointer table
+    launch.clear_passes()
 
 
 @pytest.mark.parametrize(
     ("tiles", "slices", "want"),
     [(7, 4, (7, False)), (560, 4, (260, False)), (560, 64, (200, False)), (560, 133, (132, True)), (7, 300, (7, True))],
 )
-def test_tickets_are_for_more_programs_than_a_card_holds(tiles, slices, want):
-    assert heuristics.packers_of(tiles, slices, 264) == want
+def test_tickets_are_for_more_programs_than_are_resident(tiles, slices, want):
+    assert heuristics.choose_packers(tiles, slices, 264) == want
 
 
 @given(st.integers(2, 90), st.floats(0.02, 1), st.integers(0, 2**31))
@@ -153,94 +159,100 @@ def test_tiles_hold_every_edge_once(nodes, p, seed):
     dag = generate.erdos_renyi(nodes, p, seed=seed)
     plan = build_plan(dag, longest_path(dag), np.zeros(nodes, int))
     tiles = cut_tiles(plan)
-    assert len(tiles.block) == count_tiles(plan) == tiles.start[-1]
-    lead = -(-dag.num_inputs // SIDE)
-    every = np.arange(len(tiles.start) - 1)
-    panel = np.repeat(every, np.diff(tiles.start))
-    found = np.full(dag.num_edges, -1)
-    for words, bases, blocks, panels in (
-        (tiles.word, tiles.base, tiles.block, panel),
-        (tiles.own_word, tiles.own_base, lead + every, every),
+    assert len(tiles.tile_block) == count_tiles(plan) == tiles.tile_start[-1]
+    input_blocks = -(-dag.num_inputs // TILE_SIZE)
+    panels = np.arange(len(tiles.tile_start) - 1)
+    tile_panel = np.repeat(panels, np.diff(tiles.tile_start))
+    seen = np.zeros(dag.num_edges, bool)
+    for edge_masks, first_edges, sources, targets in (
+        (tiles.edge_mask, tiles.first_edge, tiles.tile_block, tile_panel),
+        (tiles.diagonal_edge_mask, tiles.diagonal_first_edge, input_blocks + panels, panels),
     ):
-        for tile, (block, v) in enumerate(zip(blocks, panels, strict=True)):
-            for t in range(SIDE):
-                word, edge = int(words[tile * SIDE + t]), int(bases[tile * SIDE + t])
-                for k in range(SIDE):
-                    if word >> k & 1:
-                        assert found[edge] == -1
-                        found[edge] = edge
-                        assert tiles.slot[plan.source[edge]] == block * SIDE + k
-                        assert tiles.slot[plan.target[edge]] == (lead + v) * SIDE + t
+        for tile, (block, panel) in enumerate(zip(sources, targets, strict=True)):
+            for t in range(TILE_SIZE):
+                edge_mask, edge = int(edge_masks[tile * TILE_SIZE + t]), int(first_edges[tile * TILE_SIZE + t])
+                for k in range(TILE_SIZE):
+                    if edge_mask >> k & 1:
+                        assert not seen[edge]
+                        seen[edge] = True
+                        assert tiles.row[plan.source[edge]] == block * TILE_SIZE + k
+                        assert tiles.row[plan.target[edge]] == (input_blocks + panel) * TILE_SIZE + t
                         edge += 1
-    assert (found >= 0).all()
-    assert np.array_equal(tiles.back_panel, panel[tiles.back_tile])
-    assert (np.diff(tiles.block[tiles.back_tile]) >= 0).all()
+    assert seen.all()
+    assert np.array_equal(tiles.out_panel, tile_panel[tiles.out_tile])
+    assert (np.diff(tiles.tile_block[tiles.out_tile]) >= 0).all()
+
+
+def explain_half():
+    """Why a float16 network, which the cpu engine can't run, has the engine that it has."""
+    return FourWard(generate.erdos_renyi(20, 0.4, seed=0), dtype=torch.float16).explain()
 
 
 def test_refusals_give_reasons(monkeypatch):
-    dag = generate.erdos_renyi(20, 0.4, seed=0)
     if DEVICE == "cpu":
-        assert "not gpu: Triton's interpreter" in FourWard(dag, dtype=torch.float16).explain()
+        assert "not gpu: Triton's interpreter" in explain_half()
         monkeypatch.setenv("TRITON_INTERPRET", "0")
-        assert "not gpu: the network is on cpu, not on a CUDA card" in FourWard(dag, dtype=torch.float16).explain()
+        assert "not gpu: the network is on cpu, not on a CUDA card" in explain_half()
     monkeypatch.setattr(engine.metadata, "version", lambda name: "3.2.0")
-    assert "not gpu: Triton 3.2.0 is installed, and 3.6 is needed" in FourWard(dag, dtype=torch.float16).explain()
+    assert "not gpu: it needs Triton 3.6 or newer, and 3.2.0 is installed" in explain_half()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "not gpu: Triton isn't installed" in FourWard(dag, dtype=torch.float16).explain()
+    assert "not gpu: Triton isn't installed" in explain_half()
 
 
-def test_triton_by_another_name(monkeypatch):
-    """As torch's nightly builds, those for ROCm and Triton for Windows have it."""
-    dag = generate.erdos_renyi(20, 0.4, seed=0)
+def test_triton_from_another_distribution(monkeypatch):
+    """As in torch's nightly builds, those for ROCm, and Triton for Windows."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    want = FourWard(dag, dtype=torch.float16).explain()
+    want = explain_half()
 
     def unknown(name):
         raise engine.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(engine.metadata, "version", unknown)
-    assert FourWard(dag, dtype=torch.float16).explain() == want
+    assert explain_half() == want
     monkeypatch.setattr("triton.__version__", "3.2.0")
-    assert "not gpu: Triton 3.2.0 is installed" in FourWard(dag, dtype=torch.float16).explain()
+    assert "not gpu: it needs Triton 3.6 or newer, and 3.2.0 is installed" in explain_half()
 
 
 @pytest.mark.parametrize(
     ("shape", "batch", "want"),
     [
-        ((packing.PANELS, 128, 4, 8128, 0), 512, ("panels", 8, 32, 4, 0, True)),
-        ((packing.PANELS, 256, 8, 32640, 0), 512, ("panels", 8, 32, 4, 0, True)),
-        ((packing.PANELS, 256, 8, 32640, 0), 1056, ("panels", 8, 32, 4, 0, True)),
-        ((packing.PANELS, 256, 8, 32640, 0), 1057, ("panels", 8, 16, 2, 0, False)),
-        ((packing.PANELS, 256, 8, 32640, 0), 8192, ("panels", 8, 16, 2, 0, False)),
-        ((packing.PANELS, 320, 9, 2542, 0), 32, ("stretches", 8, 32, 4, 0, True)),
-        ((packing.PANELS, 384, 12, 73536, 0), 32, ("stretches", 8, 32, 4, 0, True)),
-        ((packing.PANELS, 384, 12, 73536, 0), 8192, ("stretches", 8, 16, 2, 0, False)),
-        ((packing.LISTS, 5000, 0, 4999, 4999), 512, ("lists", 32, 8, 4, 8, False)),
-        ((packing.LISTS, 10**4, 0, 10**5, 47), 32, ("levels", 32, 32, 4, 4, False)),
-        ((packing.LISTS, 10**4, 0, 10**5, 47), 512, ("levels", 32, 8, 4, 16, False)),
-        ((packing.LISTS, 10**5, 0, 10**6, 55), 512, ("levels", 32, 8, 4, 16, False)),
-        ((packing.LISTS, 10**4, 0, 10**6, 410), 512, ("levels", 32, 32, 4, 4, False)),
+        ((packing.TILED, 128, 4, 8128, 0), 512, ("tiled", 8, 32, 4, 0, True)),
+        ((packing.TILED, 256, 8, 32640, 0), 512, ("tiled", 8, 32, 4, 0, True)),
+        ((packing.TILED, 256, 8, 32640, 0), 1056, ("tiled", 8, 32, 4, 0, True)),
+        ((packing.TILED, 256, 8, 32640, 0), 1057, ("tiled", 8, 16, 2, 0, False)),
+        ((packing.TILED, 256, 8, 32640, 0), 8192, ("tiled", 8, 16, 2, 0, False)),
+        ((packing.TILED, 320, 9, 2542, 0), 32, ("tiled_segments", 8, 32, 4, 0, True)),
+        ((packing.TILED, 384, 12, 73536, 0), 32, ("tiled_segments", 8, 32, 4, 0, True)),
+        ((packing.TILED, 384, 12, 73536, 0), 8192, ("tiled_segments", 8, 16, 2, 0, False)),
+        ((packing.CSR, 5000, 0, 4999, 4999), 512, ("csr_persistent", 32, 8, 4, 8, False)),
+        ((packing.CSR, 10**4, 0, 10**5, 47), 32, ("csr_per_level", 32, 32, 4, 4, False)),
+        ((packing.CSR, 10**4, 0, 10**5, 47), 512, ("csr_per_level", 32, 8, 4, 16, False)),
+        ((packing.CSR, 10**5, 0, 10**6, 55), 512, ("csr_per_level", 32, 8, 4, 16, False)),
+        ((packing.CSR, 10**4, 0, 10**6, 410), 512, ("csr_per_level", 32, 32, 4, 4, False)),
     ],
 )
-def test_ways_are_those_that_were_measured_fastest(shape, batch, want):
+def test_configs_are_those_that_were_measured_fastest(shape, batch, want):
     """The tables of docs/gpu.md."""
-    assert heuristics.way(*shape, batch) == want
+    assert heuristics.tuned_config(*shape, batch) == want
 
 
-@pytest.mark.parametrize("kind", [packing.PANELS, packing.LISTS], ids=["panels", "lists"])
+@pytest.mark.parametrize("layout", [packing.TILED, packing.CSR], ids=["tiled", "csr"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
-def test_what_tracing_expects_is_what_comes(kind, dtype, monkeypatch):
-    monkeypatch.setattr(engine, "kind_of", lambda plan: kind)
+def test_fake_tensors_are_like_real_ones(layout, dtype, monkeypatch):
+    monkeypatch.setattr(engine, "choose_layout", lambda plan: layout)
     dag = generate.erdos_renyi(40, 0.2, seed=0)
     net, x = (
         make(dag, seed=0, dtype=dtype, activation="gelu"),
         torch.ones(5, dag.num_inputs, dtype=dtype, device=DEVICE),
     )
-    given = x, net.weight.detach(), net.bias.detach(), net.runner.program, list(net.runner.shape), None, 0.0, False
-    torch.library.opcheck(torch.ops.fourward.gpu_forward.default, given, test_utils="test_faketensor")
-    out, kept = torch.ops.fourward.gpu_forward(*given)
-    for wanted, biased in ((True, True), (False, False)):
-        back = out, given[1], *given[3:5], kept, None, 0.0, False, wanted, biased
+    arguments = (
+        *(x, net.weight.detach(), net.bias.detach(), net.runner.program, list(net.runner.shape)),
+        *(None, 0.0, False),
+    )
+    torch.library.opcheck(torch.ops.fourward.gpu_forward.default, arguments, test_utils="test_faketensor")
+    out, saved = torch.ops.fourward.gpu_forward(*arguments)
+    for needs_x_grad, has_bias in ((True, True), (False, False)):
+        back = out, arguments[1], *arguments[3:5], saved, None, 0.0, False, needs_x_grad, has_bias
         torch.library.opcheck(torch.ops.fourward.gpu_backward.default, back, test_utils="test_faketensor")
 
 
@@ -249,74 +261,78 @@ def test_an_export_of_another_version_is_refused():
     x, older = torch.randn(3, net.dag.num_inputs, device=DEVICE), list(net.runner.shape)
     older[0] -= 1
 
-    def run(like, shape):
-        given = x, net.weight.detach(), net.bias.detach(), net.runner.program
-        return torch.ops.fourward.gpu_forward(*(t.to(like) for t in given), shape, None, 0.0, False)
+    def run(device, shape):
+        tensors = x, net.weight.detach(), net.bias.detach(), net.runner.program
+        return torch.ops.fourward.gpu_forward(*(t.to(device) for t in tensors), shape, None, 0.0, False)
 
-    with pytest.raises(EngineError, match=f"layout {packing.LAYOUT - 1}, not {packing.LAYOUT}"):
+    with pytest.raises(
+        EngineError, match=f"expected layout {packing.LAYOUT_VERSION}, got {packing.LAYOUT_VERSION - 1}"
+    ):
         run(DEVICE, older)
     with pytest.raises(EngineError, match="another version"):  # where it is traced, and had fewer fields
         run("meta", older[:-2])
 
 
 @pytest.mark.parametrize(
-    ("dag", "kind"),
+    ("dag", "layout"),
     [
-        (lambda: generate.erdos_renyi(200, 0.01, seed=0), packing.PANELS),  # one launch
-        (lambda: generate.erdos_renyi(1024, 0.2, seed=0), packing.PANELS),  # many levels
-        (lambda: sparse(2000, 8000), packing.LISTS),  # few levels
-        (lambda: sparse(4000, 256_000), packing.PANELS),
-        (lambda: sparse(10**4, 10**5), packing.LISTS),  # no room
-        (lambda: fed(800, 200, 50), packing.PANELS),
-        (lambda: fed(4000, 200, 50), packing.LISTS),  # many inputs, few for each
-        (lambda: fed(4000, 200, 1000), packing.PANELS),
-        (lambda: generate.chain(5000), packing.PANELS),
-        (lambda: generate.chain(70_000), packing.LISTS),  # no room
+        (lambda: generate.erdos_renyi(200, 0.01, seed=0), packing.TILED),  # one launch
+        (lambda: generate.erdos_renyi(1024, 0.2, seed=0), packing.TILED),  # many levels
+        (lambda: random_dag(2000, 8000), packing.CSR),  # few levels
+        (lambda: random_dag(4000, 256_000), packing.TILED),
+        (lambda: random_dag(10**4, 10**5), packing.CSR),  # too much memory
+        (lambda: wide_input_graph(800, 200, 50), packing.TILED),
+        (lambda: wide_input_graph(4000, 200, 50), packing.CSR),  # many inputs, few for each
+        (lambda: wide_input_graph(4000, 200, 1000), packing.TILED),
+        (lambda: generate.chain(5000), packing.TILED),
+        (lambda: generate.chain(70_000), packing.CSR),  # too much memory
     ],
 )
-def test_tiles_or_lists(dag, kind):
+def test_layouts_are_those_that_were_measured_fastest(dag, layout):
     dag = dag()
-    assert heuristics.kind_of(build_plan(dag, longest_path(dag), np.ones(dag.num_nodes, np.int32))) == kind
+    assert heuristics.choose_layout(build_plan(dag, longest_path(dag), np.ones(dag.num_nodes, np.int32))) == layout
 
 
-def test_explain_names_the_way():
-    told = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0).explain()
-    assert "engine gpu" in told
-    assert "walks 1 panel of 32 neurons in one launch" in told
+def test_explain_names_the_strategy():
+    text = make(generate.erdos_renyi(20, 0.4, seed=0), seed=0).explain()
+    assert "engine gpu" in text
+    assert "tiled: 1 panel of 32 neurons in one launch" in text
 
 
-@pytest.mark.parametrize("x_wanted", [False, True])
-def test_both_passes_are_compiled_before_the_first(x_wanted, monkeypatch):
-    force("stretches", monkeypatch)
-    found = []
-    monkeypatch.setattr(launch, "rehearse", lambda *passes: found.append([type(each.func) for each in passes]))
+@pytest.mark.parametrize("needs_x_grad", [False, True])
+def test_both_passes_are_compiled_before_the_first(needs_x_grad, monkeypatch):
+    force("tiled segments", monkeypatch)
+    compiled = []
+    monkeypatch.setattr(launch, "precompile", lambda *passes: compiled.append([type(each.func) for each in passes]))
     net = make(generate.erdos_renyi(70, 0.2, seed=0), seed=0)
     for _ in range(2):
-        x = torch.randn(5, net.dag.num_inputs, device=DEVICE, requires_grad=x_wanted)
+        x = torch.randn(5, net.dag.num_inputs, device=DEVICE, requires_grad=needs_x_grad)
         net(x).sum().backward()
-    assert found == [[tiled_launch.Forward, tiled_launch.Backward]]
+    assert compiled == [[tiled_launch.Forward, tiled_launch.Backward]]
     with torch.no_grad():
         net(torch.randn(6, net.dag.num_inputs, device=DEVICE))
-    assert found[1:] == [[tiled_launch.Forward]]
+    assert compiled[1:] == [[tiled_launch.Forward]]
 
 
-def test_a_rehearsal_runs_nothing(monkeypatch):
-    force("stretches", monkeypatch)
+def test_precompiling_runs_nothing(monkeypatch):
+    force("tiled segments", monkeypatch)
     written = []
 
-    def rehearsed(*passes):
-        written.extend(tensor for each, first in zip(passes, (4, 2), strict=True) for tensor in each.args[0][first:])
+    def check(*passes):
+        for each, names in zip(passes, (FORWARD_TENSORS, BACKWARD_TENSORS), strict=True):
+            tensors = dict(zip(names, each.args[0], strict=True))
+            written.extend(tensors[name] for name in names if name in RESULTS)
         for tensor in written:
             tensor.detach().fill_(7)
-        rehearse(*passes)
+        precompile(*passes)
         assert all((tensor == 7).all() for tensor in written)
 
-    monkeypatch.setattr(launch, "rehearse", rehearsed)
+    monkeypatch.setattr(launch, "precompile", check)
     dag = generate.erdos_renyi(70, 0.2, seed=0)
     net, exact = (make(dag, seed=0, engine=engine, dtype=torch.float64) for engine in ("gpu", "torch"))
     x = torch.ones(5, dag.num_inputs, dtype=torch.float64, device=DEVICE)
     out = net(x)
-    assert len(written) == 6
+    assert len(written) == 6  # saved in both passes
     assert all((tensor != 7).any() for tensor in written[:2])  # what the forward pass writes
     out.sum().backward()
     (want,) = torch.autograd.grad(exact(x).sum(), exact.weight)

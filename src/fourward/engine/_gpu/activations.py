@@ -1,4 +1,4 @@
-"""What the kernels compute for a single neuron: the rows of the activation table, and the draw of dropout."""
+"""What the kernels compute for a single neuron: the rows of the activation table, and the dropout_key of dropout."""
 
 from __future__ import annotations
 
@@ -48,52 +48,58 @@ _NODE_FACTOR, _SAMPLE_FACTOR = tl.constexpr(_dropout.NODE_FACTOR), tl.constexpr(
 
 
 @triton.jit
-def draw_node(key, node):
+def hash_node(key, node):
     """The part of a draw that depends on the pass and the node."""
     return _hash32(node.to(tl.uint64) * _NODE_FACTOR + key.to(tl.uint64)) * _SAMPLE_FACTOR
 
 
 @triton.jit
-def kept_scale(node_draw, sample, threshold, p_bits, hidden, WIDE: tl.constexpr):
-    """0 where a hidden neuron is dropped for a sample, else 1 / (1 - p); 1 for all other nodes."""
+def dropout_factor(node_hash, sample, threshold, p_bits, hidden, ACC_DTYPE: tl.constexpr):
+    """0 where a hidden neuron is dropped for a sample, else 1 / (1 - p); 1 for all other nodes.
+
+    p comes as the bits of a float64, since Triton passes Python floats as float32.
+    """
     p = (p_bits + tl.full((1,), 0, tl.int64)).to(tl.float64, bitcast=True)
-    drawn = _hash32(node_draw + sample.to(tl.uint64)).to(tl.int64) >= threshold
-    scale = tl.where(drawn, (1 / (1 - p)).to(WIDE), 0)
+    retained = _hash32(node_hash + sample.to(tl.uint64)).to(tl.int64) >= threshold
+    scale = tl.where(retained, (1 / (1 - p)).to(ACC_DTYPE), 0)
     return tl.where(hidden != 0, scale, 1)
 
 
-class _Spelling(ast.NodeTransformer):
-    """A formula of the table in Triton's words; a number to choose gets the type of what is computed, as in torch."""
+class _ToTriton(ast.NodeTransformer):
+    """Rewrites a formula of the table over `triton.language`.
+
+    Numbers that `where` chooses between get the dtype of z, as in torch.
+    """
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         assert isinstance(node.func, ast.Name)
         if node.func.id == "where":
-            node.args[1:] = [_typed(arg) for arg in node.args[1:]]
+            node.args[1:] = [_cast_constant(arg) for arg in node.args[1:]]
         if node.func.id not in ("expm1", "log1p", "tanh"):
             node.func.id = f"tl.{node.func.id}"
         return node
 
 
-def _typed(formula: ast.expr) -> ast.expr:
-    number = isinstance(formula, ast.Constant)
-    return ast.Name(f"tl.full(z.shape, {ast.unparse(formula)}, z.dtype)") if number else formula
+def _cast_constant(formula: ast.expr) -> ast.expr:
+    is_constant = isinstance(formula, ast.Constant)
+    return ast.Name(f"tl.full(z.shape, {ast.unparse(formula)}, z.dtype)") if is_constant else formula
 
 
-def _spelled(formula: str) -> str:
-    return ast.unparse(_typed(_Spelling().visit(ast.parse(formula, mode="eval")).body))
+def _to_triton(formula: str) -> str:
+    return ast.unparse(_cast_constant(_ToTriton().visit(ast.parse(formula, mode="eval")).body))
 
 
-def _source() -> str:
+def _generate_source() -> str:
     """The table as Triton functions; CODES has bit c set if some neuron's activation is c."""
     lines = []
     for row in ACTIVATIONS.values():
-        lines += ["@triton.jit", f"def f_{row.name}(z):", f"    return {_spelled(row.formula)}"]
-        lines += ["@triton.jit", f"def d_{row.name}(z, a):", f"    return {_spelled(row.derivative)}"]
-    for name, given in (("activate", "z"), ("slope", "z, a")):
-        lines += ["@triton.jit", f"def {name}({given}, code, CODES: tl.constexpr):", "    out = z"]
+        lines += ["@triton.jit", f"def f_{row.name}(z):", f"    return {_to_triton(row.formula)}"]
+        lines += ["@triton.jit", f"def d_{row.name}(z, a):", f"    return {_to_triton(row.derivative)}"]
+    for name, prefix, parameters in (("activate", "f", "z"), ("activation_grad", "d", "z, a")):
+        lines += ["@triton.jit", f"def {name}({parameters}, code, CODES: tl.constexpr):", "    out = z"]
         for row in ACTIVATIONS.values():
-            call = f"{'f' if given == 'z' else 'd'}_{row.name}({given})"
+            call = f"{prefix}_{row.name}({parameters})"
             lines += [f"    if CODES == {1 << row.code}:", f"        out = {call}"]
             lines += [f"    elif (CODES >> {row.code}) & 1 == 1:"]
             lines += [f"        out = tl.where(code == {row.code}, {call}, out)"]
@@ -101,15 +107,16 @@ def _source() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _functions() -> dict[str, Any]:
-    """Compile the source under a name that Triton can read it back from."""
-    text, name = _source(), "<fourward activations>"
-    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
-    names |= {"expm1": _expm1, "log1p": _log1p, "tanh": _tanh}
-    exec(compile(text, name, "exec"), names)
-    return names
+def _compile_source() -> dict[str, Any]:
+    """Compile the functions under a file name from which Triton can read their source back."""
+    source, name = _generate_source(), "<fourward activations>"
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    namespace |= {"expm1": _expm1, "log1p": _log1p, "tanh": _tanh}
+    exec(compile(source, name, "exec"), namespace)
+    return namespace
 
 
-_made = _functions()
-activate, slope = _made["activate"], _made["slope"]
+_namespace = _compile_source()
+#: activate(z, code, CODES) is f(z), activation_grad(z, a, code, CODES) is f'(z), of the activation with that code.
+activate, activation_grad = _namespace["activate"], _namespace["activation_grad"]

@@ -1,127 +1,156 @@
-"""The launches over lists of edges: one for all levels, or one for each, which are captured as a CUDA graph."""
+"""The launches of the CSR layout: one for all levels, or one for each, which are captured as a CUDA graph."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from torch import Tensor
 
 from fourward.engine._gpu import heuristics
-from fourward.engine._gpu.csr_kernels import lists_backward, lists_enter, lists_forward, lists_leave, lists_weights
-from fourward.engine._gpu.cuda_graphs import graphs_of
-from fourward.engine._gpu.launch_key import TYPES, Case
-from fourward.engine._gpu.launcher import Launch, blanks
-from fourward.engine._gpu.pointer_table import PLACES, point
+from fourward.engine._gpu.csr_kernels import (
+    BACKWARD_SLOTS,
+    FORWARD_SLOTS,
+    csr_backward_kernel,
+    csr_forward_kernel,
+    csr_load_inputs_kernel,
+    csr_store_outputs_kernel,
+    csr_weight_grad_kernel,
+)
+from fourward.engine._gpu.cuda_graphs import find_graphs
+from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
+from fourward.engine._gpu.launcher import Launch, placeholders
+from fourward.engine._gpu.pointer_table import NUM_SLOTS, write_addresses_kernel
+
+_FORWARD = (*FORWARD_TENSORS, "table")
+_BACKWARD = (*BACKWARD_SLOTS, "program", "table")
 
 
 class _Pass:
-    """What both directions have, tensors apart."""
+    """What both directions share, apart from tensors."""
 
-    def __init__(self, case: Case) -> None:
-        s, how = case.shape, case.how
-        self.rehearsed = True  # no need: these kernels compile soon enough one by one
-        self.case, self.how, self.slices, self.walks = case, how, case.slices, how.name == "lists"
-        self.types = TYPES[case.dtype], TYPES[case.weight], TYPES[case.wide]
-        self.fixed: tuple[Any, ...] = self.walks, how.span, how.width, how.group, s.codes
-        self.point = Launch(point, (1,), (), (), 1)
-        self.numbers = case.batch, s.inputs, case.columns, s.rows, case.slices, *case.draw
+    precompiled = True  # no need: these kernels compile fast enough one by one
 
-    def levels(self, program: Tensor) -> list[tuple[int, int]]:
-        """The positions of each level; the card is asked for them once."""
-        graphs, s = graphs_of(program), self.case.shape
+    def __init__(self, key: LaunchKey) -> None:
+        self.key, self.config, self.shared = key, key.config, key.arguments
+        self.persistent = self.config.strategy == "csr_persistent"
+
+    def read_levels(self, program: Tensor) -> list[tuple[int, int]]:
+        """The positions of each level; read from the card once."""
+        graphs, shape = find_graphs(program), self.key.shape
         if graphs.levels is None:
-            graphs.levels = list(pairwise(program[s.level_start : s.level_start + s.levels + 1].tolist()))
+            graphs.levels = list(pairwise(program[shape.level_start : shape.level_start + shape.levels + 1].tolist()))
         return graphs.levels
 
-    def blocks(self, nodes: int, each: int) -> tuple[int]:
-        """A grid with programs for so many nodes each."""
-        return (-(-nodes // each) * self.slices,)
+    def grid(self, nodes: int, block: int) -> tuple[int]:
+        """Programs for `block` nodes and a slice each."""
+        return (-(-nodes // block) * self.key.slices,)
 
 
-def _aim(launch: Launch, tensors: tuple[Tensor, ...], table: Tensor) -> None:
-    """Write the addresses of tensors into the table; places that nobody reads get the last one, too."""
-    launch(table, *tensors, *tensors[-1:] * (PLACES - len(tensors)))
+def _address_writer(slots: Sequence[str], tensors: Sequence[str]) -> Launch:
+    """Writes the addresses of the tensors that `slots` names into the table; unused slots get that of the last."""
+    renamed = {f"t{i}": slots[min(i, len(slots) - 1)] for i in range(NUM_SLOTS)}
+    return Launch(write_addresses_kernel, (1,), tensors, {}, num_warps=1, renamed=renamed)
 
 
 class Forward(_Pass):
-    """A forward pass, tensors apart."""
+    """A forward pass, apart from tensors."""
 
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        s = case.shape
-        self.column = s.nodes_at if case.everything else s.outputs_at
-        self.fields = s.code, s.node, s.hidden, s.bias_at, self.column, s.level_start, s.edge_start, s.source
-        self.fixed += case.biased, case.p is not None, bool(s.z) and case.more, *self.types
-        self.whole = self._launch((self.slices,), 0, s.levels)
+    def __init__(self, key: LaunchKey) -> None:
+        super().__init__(key)
+        shape = key.shape
+        self.out_row = shape.node_row if key.all_nodes else shape.output_row
+        self.write_addresses = _address_writer(FORWARD_SLOTS, _FORWARD)
+        self.all_levels = self._launch((key.slices,), 0, shape.levels)
 
     def _launch(self, grid: tuple[int], low: int, high: int) -> Launch:
-        return Launch(lists_forward, grid, (*self.numbers, low, high, *self.fields), self.fixed, self.how.warps)
+        config = self.config
+        return Launch(
+            csr_forward_kernel, grid, _FORWARD, self.shared, num_warps=config.num_warps,
+            low=low, high=high, OUT_ROW=self.out_row,
+            PERSISTENT=self.persistent, BLOCK_N=config.block_n, BLOCK_K=config.unroll,
+        )  # fmt: skip
 
-    def __call__(self, tensors: tuple[Tensor, ...], program: Tensor) -> None:
-        """Launch, given x, weight, bias, key, out and what is kept."""
-        if self.walks:
-            self.whole(program, *tensors, program)
-        else:
-            first, others = partial(_aim, self.point, tensors), partial(self._by_level, tensors, program)
-            graphs_of(program).run(self, program.device, first, others)
+    def __call__(self, tensors: tuple[Tensor, ...]) -> None:
+        """Launch with FORWARD_TENSORS."""
+        program = tensors[6]
+        if self.persistent:
+            self.all_levels((*tensors, program))  # the table isn't used
+            return
 
-    def _by_level(self, tensors: tuple[Tensor, ...], program: Tensor, table: Tensor) -> None:
-        """X to rows, each level, rows to out."""
-        (batch, inputs, columns, rows, *_), kind = self.numbers, (self.how.width, self.types[0])
-        apart = blanks(tensors)
-        if inputs:
-            Launch(lists_enter, self.blocks(inputs, 32), (batch, inputs, rows), kind, self.how.warps)(table, program)
-        for low, high in self.levels(program):
-            self._launch(self.blocks(high - low, self.how.span), low, high)(table, *apart, program)
-        numbers = batch, columns, rows, self.column
-        Launch(lists_leave, self.blocks(columns, 32), numbers, kind, self.how.warps)(table, program)
+        def write(table: Tensor) -> None:
+            self.write_addresses((*tensors, table))
+
+        find_graphs(program).run(self, program.device, write, partial(self._launch_levels, tensors))
+
+    def _launch_levels(self, tensors: tuple[Tensor, ...], table: Tensor) -> None:
+        """Copy x to rows, compute each level, copy rows to out."""
+        shape, num_warps, program = self.key.shape, self.config.num_warps, tensors[6]
+        arguments = (*placeholders(tensors[:6]), program, table)
+        if shape.inputs:
+            grid = self.grid(shape.inputs, 32)
+            Launch(csr_load_inputs_kernel, grid, _FORWARD, self.shared, num_warps=num_warps)(arguments)
+        for low, high in self.read_levels(program):
+            self._launch(self.grid(high - low, self.config.block_n), low, high)(arguments)
+        store = Launch(
+            csr_store_outputs_kernel, self.grid(self.key.columns, 32), _FORWARD, self.shared, num_warps=num_warps,
+            OUT_ROW=self.out_row,
+        )  # fmt: skip
+        store(arguments)
 
 
 class Backward(_Pass):
-    """A backward pass, tensors apart."""
+    """A backward pass, apart from tensors."""
 
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        s = case.shape
-        self.deltas = self.slices * s.rows * self.how.width
-        self.fields: tuple[int, ...] = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of
-        self.fields += s.level_start, s.out_start, s.out_target
-        self.fixed += case.p is not None, bool(s.z), case.more, *self.types
-        self.whole = self._launch((self.slices,), 0, s.levels)
-        edges, nodes = (
-            -(-s.edges // heuristics.EDGES),
-            -(-(s.nodes - s.inputs) // heuristics.EDGES) if case.biased else 0,
-        )
-        sizes = case.batch, s.rows, self.slices, s.edges, s.nodes, s.inputs, edges, s.source, s.target, s.bias_at
-        fixed = self.walks, self.how.width, heuristics.EDGES, 64, case.biased, *self.types
-        self.weights = Launch(lists_weights, (edges + nodes,), sizes, fixed, 4)
+    def __init__(self, key: LaunchKey) -> None:
+        super().__init__(key)
+        shape, block = key.shape, heuristics.GRAD_BLOCK_E
+        self.num_deltas = key.slices * shape.rows * self.config.block_b
+        self.out_column = shape.node_column if key.all_nodes else shape.output_column
+        self.write_addresses = _address_writer(BACKWARD_SLOTS, _BACKWARD)
+        self.all_levels = self._launch((key.slices,), 0, shape.levels)
+        edge_blocks = -(-shape.edges // block)
+        neuron_blocks = -(-(shape.nodes - shape.inputs) // block) if key.has_bias else 0
+        self.weight_grad = Launch(
+            csr_weight_grad_kernel, (edge_blocks + neuron_blocks,), _BACKWARD, self.shared, num_warps=4,
+            edge_blocks=edge_blocks, PERSISTENT=self.persistent, BLOCK_E=block, BLOCK_K=64,
+        )  # fmt: skip
 
     def _launch(self, grid: tuple[int], low: int, high: int) -> Launch:
-        return Launch(lists_backward, grid, (*self.numbers, low, high, *self.fields), self.fixed, self.how.warps)
+        config = self.config
+        return Launch(
+            csr_backward_kernel, grid, _BACKWARD, self.shared, num_warps=config.num_warps,
+            low=low, high=high, OUT_COLUMN=self.out_column,
+            PERSISTENT=self.persistent, BLOCK_N=config.block_n, BLOCK_K=config.unroll,
+        )  # fmt: skip
 
-    def __call__(self, tensors: tuple[Tensor, ...], program: Tensor, weight: Tensor) -> None:
-        """Launch, given out_grad, key, x_grad, what was kept, weight_grad and bias_grad."""
-        (out_grad, key, x_grad, kept, *grads), s = tensors, self.case.shape
-        by_source = weight.index_select(0, program[s.out_edge : s.out_edge + s.edges])
-        deltas = kept.new_empty(self.deltas, dtype=self.case.wide)
-        given = out_grad, by_source, key, x_grad, kept, deltas, *grads
-        if self.walks:
-            self.whole(program, *given[:6], program)
-            self._weigh(given, program, program)
-        else:
-            first, others = partial(_aim, self.point, given), partial(self._by_level, given, program)
-            graphs_of(program).run(self, program.device, first, others)
+    def __call__(self, tensors: tuple[Tensor, ...]) -> None:
+        """Launch with BACKWARD_TENSORS."""
+        out_grad, dropout_key, x_grad, saved, weight_grad, bias_grad, program, weight = tensors
+        shape = self.key.shape
+        by_source = weight.index_select(0, program[shape.out_edge : shape.out_edge + shape.edges])
+        deltas = saved.new_empty(self.num_deltas, dtype=self.key.acc_dtype)
+        arguments = out_grad, by_source, dropout_key, x_grad, saved, deltas, weight_grad, bias_grad, program
+        if self.persistent:
+            self.all_levels((*arguments, program))  # the table isn't used
+            self._launch_weight_grad((*arguments, program))
+            return
 
-    def _weigh(self, given: tuple[Tensor, ...], program: Tensor, table: Tensor) -> None:
-        if self.weights.grid[0]:
-            self.weights(table, *given[4:], program)
+        def write(table: Tensor) -> None:
+            self.write_addresses((*arguments, table))
 
-    def _by_level(self, given: tuple[Tensor, ...], program: Tensor, table: Tensor) -> None:
-        """Each level from the last, inputs if x's gradient is wanted, then all weights."""
-        inputs = self.case.shape.inputs
-        first, apart = [(0, inputs)] if self.case.more and inputs else [], blanks(given[:6])
-        for low, high in reversed([*first, *self.levels(program)]):
-            self._launch(self.blocks(high - low, self.how.span), low, high)(table, *apart, program)
-        self._weigh(given, program, table)
+        find_graphs(program).run(self, program.device, write, partial(self._launch_levels, arguments))
+
+    def _launch_weight_grad(self, arguments: tuple[Tensor, ...]) -> None:
+        if self.weight_grad.grid[0]:
+            self.weight_grad(arguments)
+
+    def _launch_levels(self, arguments: tuple[Tensor, ...], table: Tensor) -> None:
+        """Compute each level from the last, then inputs if x's gradient is needed, then all weights."""
+        inputs, program = self.key.shape.inputs, arguments[8]
+        input_level = [(0, inputs)] if self.key.needs_x_grad and inputs else []
+        level_arguments = (*placeholders(arguments[:6]), *arguments[6:], table)
+        for low, high in reversed([*input_level, *self.read_levels(program)]):
+            self._launch(self.grid(high - low, self.config.block_n), low, high)(level_arguments)
+        self._launch_weight_grad((*arguments, table))

@@ -1,4 +1,4 @@
-"""The GPU engine: who it serves, and its runner."""
+"""The GPU engine: what it supports, and its runner."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from fourward.engine._base import Request, Runner
-from fourward.engine._gpu.heuristics import describe, kind_of
-from fourward.engine._gpu.launcher import interpreting, reserve
+from fourward.engine._gpu.heuristics import choose_layout, describe
+from fourward.engine._gpu.launcher import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
 
-TRITON = (3, 6)
+MIN_TRITON = (3, 6)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def triton_version() -> str:
-    """Of the Triton that would be imported; some torch builds bring it under another name, such as pytorch-triton."""
+    """The version of Triton; some torch builds ship it as another distribution, such as pytorch-triton."""
     try:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
@@ -29,42 +29,42 @@ def triton_version() -> str:
 
 
 class Gpu(KernelEngine):
-    """Triton kernels that walk a network for a slice of the batch."""
+    """Triton kernels."""
 
     name = "gpu"
-    summary = "kernels that walk the network for a slice of the batch, on a CUDA card"
+    summary = "Triton kernels on a CUDA card, a program for each slice of the batch"
     launch_module = "fourward.engine._gpu.launch"
     dispatch_keys = ("CUDA", "CPU")  # CPU: Triton's interpreter
     supports_mixed_precision = True
 
     def supports(self, request: Request) -> str | None:
-        """Built-in activations on a CUDA card that Triton knows."""
+        """Built-in activations on a CUDA card that Triton supports."""
         if importlib.util.find_spec("triton") is None:
             return "Triton isn't installed (pip install triton)"
-        if tuple(map(int, triton_version().split(".")[:2])) < TRITON:
-            return f"Triton {triton_version()} is installed, and {'.'.join(map(str, TRITON))} is needed"
+        if tuple(map(int, triton_version().split(".")[:2])) < MIN_TRITON:
+            return f"it needs Triton {'.'.join(map(str, MIN_TRITON))} or newer, and {triton_version()} is installed"
         if request.device.type != "cuda" and not (interpreting() and request.device.type == "cpu"):
-            return f"the network is on {request.device}, not on a CUDA card (net.to('cuda') brings it there)"
+            return f"the network is on {request.device}, not on a CUDA card (net.to('cuda') moves it there)"
         if request.device.type == "cuda" and torch.cuda.get_device_capability(request.device) < (8, 0):
-            return f"{torch.cuda.get_device_name(request.device)} is older than the cards that Triton compiles for"
+            return f"{torch.cuda.get_device_name(request.device)} has a compute capability below 8.0"
         if request.device.type == "cuda" and torch.version.hip is not None:
-            return "it was never tried on ROCm"
+            return "it hasn't been tested on ROCm"
         if request.dtype not in DTYPES:
             return f"it computes in {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, not in {request.dtype}"
         if request.custom:
             return "an activation is a callable, which its compiled kernels can't call"
         dag = request.plan.dag
         if dag.num_edges >= 2**28 or dag.num_nodes >= 2**26:
-            return f"it numbers edges and nodes in 32 bits, and {dag.num_edges:,} and {dag.num_nodes:,} are too many"
+            return f"it indexes in 32 bits, and {dag.num_edges:,} edges and {dag.num_nodes:,} nodes are too many"
         return None
 
     def declines(self, request: Request) -> str | None:
         """Triton's interpreter is for tests."""
-        return "Triton's interpreter is slow, and runs it only where asked to" if request.device.type == "cpu" else None
+        return "Triton's interpreter is slow and for tests only" if request.device.type == "cpu" else None
 
     def prepare(self, plan: Plan) -> Runner:
-        """Tiles or lists of edges, packed."""
-        return _GpuRunner(plan, *pack(plan, kind_of(plan)), self.ops)
+        """Pack the plan as tiles or as CSR."""
+        return _GpuRunner(plan, *pack(plan, choose_layout(plan)), self.ops)
 
 
 class _GpuRunner(KernelRunner):
@@ -76,5 +76,5 @@ class _GpuRunner(KernelRunner):
         super()._apply(fn, recurse)
         device = self.program.device
         if device.type == "cuda":
-            reserve(device)  # counters that a CUDA graph captured later must find
+            reserve_rows(device)  # counters that a CUDA graph captured later must find
         return self

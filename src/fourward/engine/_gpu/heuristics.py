@@ -1,129 +1,135 @@
-"""Which way a network is walked, and how work is spread over the card; docs/gpu.md has the evidence."""
+"""Which layout and launch configuration a network and a batch get; docs/gpu.md has the measurements behind them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
 
-from fourward.engine._gpu.packing import LISTS, PANELS, STRETCH, Shape
-from fourward.engine._gpu.tiling import SIDE, blocks_of, count_tiles
+from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape
+from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
 from fourward.plan.activations import ACTIVATIONS
 
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
-STEPS = 32  #: of a sweep, written out
-BUSY = 1056  #: samples with which an H200 is busy: a slice for each multiprocessor
-ROWS = 128  #: of tiles in these steps of a forward pass, at most: more compile too long
-WIDTH = {PANELS: 8, LISTS: 32}  #: samples in a slice
-SAMPLES = 32  #: at a time, where gradients of weights are computed from tiles
-PROGRAMS = 264  #: that keep a card busy with gradients of weights
-EDGES = 16  #: edges for each program that computes gradients of weights
+MAX_UNROLL = 32  #: steps of a sweep
+MAX_UNROLLED_ROWS = 128  #: of tiles in the unrolled steps of a forward sweep: more take too long to compile
+SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
+SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
+GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
+GRAD_PROGRAMS = 264  #: that saturate a card with gradients of weights
+GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
-class Way(NamedTuple):
-    """How a batch is walked."""
+class LaunchConfig(NamedTuple):
+    """How a batch is computed."""
 
-    name: str  #: "panels", "stretches", "lists" or "levels"
-    width: int  #: BB, samples in a slice
-    group: int  #: steps that are written out; or D, edges at a time
-    warps: int
-    span: int = 0  #: T, neurons at a time, where lists are walked
-    fours: bool = False  #: whether four neurons of a panel are handed on at once
+    strategy: str  #: "tiled", "tiled_segments", "csr_persistent" or "csr_per_level"
+    block_b: int  #: samples in a slice
+    unroll: int  #: tiled: unrolled steps of a sweep; CSR: edges of a neuron that are loaded at once
+    num_warps: int
+    block_n: int = 0  #: CSR: neurons at a time
+    quads: bool = False  #: tiled: the sums of four neurons are broadcast at once
 
 
-def kind_of(plan: Plan) -> int:
-    """Panels where their tiles find room, and take less time than lists for a batch of 128; else lists."""
+def choose_layout(plan: Plan) -> int:
+    """TILED where tiles fit into memory and are estimated to be faster than CSR at a batch of 128, else CSR."""
     dag = plan.dag
     if plan.num_levels == 0:
-        return LISTS  # inputs alone
-    lead, panels = blocks_of(dag.num_inputs), blocks_of(dag.num_nodes - dag.num_inputs)
+        return CSR  # inputs alone
+    input_blocks, panels = count_blocks(dag.num_inputs), count_blocks(dag.num_nodes - dag.num_inputs)
     tiles = count_tiles(plan) + panels
-    room = (tiles + (lead + 2 * panels) * STRETCH) * SIDE**2
-    if room > (2**30 if tiles * SIDE**2 <= 16 * dag.num_edges else 2**25):  # 32 bits number what walks take
-        return LISTS
-    by_tiles = 15 * -(-panels // STRETCH) + 1.6 * lead + 0.026 * tiles  # microseconds on an H200, as below
-    by_lists = min(list_times(dag.num_nodes - dag.num_inputs, dag.num_edges, plan.num_levels, 128))
-    return PANELS if by_tiles <= max(by_lists, 40) else LISTS  # of what takes little time, that of fewer launches
+    packed = (tiles + (input_blocks + 2 * panels) * MAX_SEGMENT) * TILE_SIZE**2
+    # Kernels index packed weights in 32 bits. Sparse tiles, under a sixteenth filled, get 128 MiB in float32 at most.
+    if packed > (2**30 if tiles * TILE_SIZE**2 <= 16 * dag.num_edges else 2**25):
+        return CSR
+    tiled_time = 15 * -(-panels // MAX_SEGMENT) + 1.6 * input_blocks + 0.026 * tiles  # microseconds on an H200
+    csr_time = min(estimate_csr_times(dag.num_nodes - dag.num_inputs, dag.num_edges, plan.num_levels, 128))
+    return TILED if tiled_time <= max(csr_time, 40) else CSR  # below 40, fewer launches matter more than their time
 
 
-def list_times(neurons: int, edges: int, levels_: int, batch: int) -> tuple[float, float]:
-    """Microseconds of a forward pass over lists: by walking them, and level by level."""
+def estimate_csr_times(neurons: int, edges: int, levels: int, batch: int) -> tuple[float, float]:
+    """Microseconds of a forward pass in CSR on an H200: persistent, and with a launch per level."""
     degree = edges / max(neurons, 1)
-    return (levels_ + neurons / 8) * (0.6 + 0.1 * degree), levels_ * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+    persistent = (levels + neurons / 8) * (0.6 + 0.1 * degree)
+    return persistent, levels * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
 
 
 @lru_cache(maxsize=256)
-def way(kind: int, neurons: int, panel_count: int, edges: int, levels_: int, batch: int) -> Way:
-    """The way for a batch."""
-    if kind == PANELS:
-        name = "panels" if panel_count <= STRETCH else "stretches"
-        return Way(name, WIDTH[PANELS], *((STEPS, 4, 0, True) if batch <= BUSY else (16, 2)))
-    walk, spread = list_times(neurons, edges, levels_, batch)
-    if walk < spread:
-        return Way("lists", WIDTH[LISTS], 8, 4, 8)
-    few = edges <= 24 * neurons
-    return Way("levels", WIDTH[LISTS], *((8, 4, 16) if few and edges * batch > 5e7 else (32, 4, 4)))
+def tuned_config(layout: int, neurons: int, panels: int, edges: int, levels: int, batch: int) -> LaunchConfig:
+    """The configuration that was measured to be fastest for such a network and batch."""
+    if layout == TILED:
+        strategy = "tiled" if panels <= MAX_SEGMENT else "tiled_segments"
+        if batch <= SATURATING_BATCH:
+            return LaunchConfig(strategy, SLICE_WIDTH[TILED], unroll=MAX_UNROLL, num_warps=4, quads=True)
+        return LaunchConfig(strategy, SLICE_WIDTH[TILED], unroll=16, num_warps=2)
+    persistent, per_level = estimate_csr_times(neurons, edges, levels, batch)
+    if persistent < per_level:
+        return LaunchConfig("csr_persistent", SLICE_WIDTH[CSR], unroll=8, num_warps=4, block_n=8)
+    if edges <= 24 * neurons and edges * batch > 5e7:
+        return LaunchConfig("csr_per_level", SLICE_WIDTH[CSR], unroll=8, num_warps=4, block_n=16)
+    return LaunchConfig("csr_per_level", SLICE_WIDTH[CSR], unroll=32, num_warps=4, block_n=4)
 
 
-def way_of(shape: Shape, batch: int) -> Way:
-    """The way for a batch of this size."""
+def choose_config(shape: Shape, batch: int) -> LaunchConfig:
+    """The configuration for a batch of this size."""
     neurons = shape.nodes - shape.inputs
-    return way(shape.kind, neurons, shape.panels, shape.edges, shape.levels, batch)
+    return tuned_config(shape.layout, neurons, shape.panels, shape.edges, shape.levels, batch)
 
 
-class Spread(NamedTuple):
-    """How the products between stretches are spread over the card."""
+class ProductsConfig(NamedTuple):
+    """How the products between segments are spread over the card."""
 
-    slices: int  #: that share a program, and with it the loads of weights
-    shares: int  #: programs that share the tiles of a panel
-    group: int  #: tiles at a time
-    stages: int  #: groups of tiles under way
-    warps: int
+    slices_per_program: int  #: they share the loads of weights
+    split_k: int  #: programs that share the tiles of a panel
+    tile_group: int  #: tiles at a time
+    stages: int  #: groups of tiles in flight
+    num_warps: int
 
 
-def spread_of(slices: int) -> Spread:
-    """Few slices share their tiles among several programs, many slices share a program."""
-    programs = slices * STRETCH
+def choose_products_config(slices: int) -> ProductsConfig:
+    """Split the tiles of a panel among programs if slices are few, share programs among slices if they are many."""
+    programs = slices * MAX_SEGMENT
     if programs >= 512:
-        return Spread(4, 1, 4, 1, 4)
+        return ProductsConfig(slices_per_program=4, split_k=1, tile_group=4, stages=1, num_warps=4)
     if programs >= 256:
-        return Spread(2, 1, 4, 2, 4)
-    return Spread(1, 4 if programs <= 32 else 2 if programs <= 64 else 1, 8, 2, 4)
+        return ProductsConfig(slices_per_program=2, split_k=1, tile_group=4, stages=2, num_warps=4)
+    split_k = 4 if programs <= 32 else 2 if programs <= 64 else 1
+    return ProductsConfig(slices_per_program=1, split_k=split_k, tile_group=8, stages=2, num_warps=4)
 
 
-def packers_of(tiles: int, slices: int, holds: int) -> tuple[int, bool]:
-    """Programs that lay out the tiles, and whether the launch has more than the card surely holds at once."""
-    packers = min(tiles, max(holds - slices, holds // 2))
-    return packers, packers + slices > holds
+def choose_packers(tiles: int, slices: int, resident: int) -> tuple[int, bool]:
+    """The number of programs that pack tiles, and whether the launch has more programs than are surely resident."""
+    packers = min(tiles, max(resident - slices, resident // 2))
+    return packers, packers + slices > resident
 
 
-def shares_of(s: Shape, batch: int) -> int:
-    """Programs that share the batch, where the gradients of one tile are computed."""
-    return max(1, min(-(-batch // SAMPLES), PROGRAMS // max(s.tiles + s.panels, 1)))
+def choose_split_k(shape: Shape, batch: int) -> int:
+    """The number of programs that share the batch, where the gradients of one tile are computed."""
+    return max(1, min(-(-batch // GRAD_BLOCK_K), GRAD_PROGRAMS // max(shape.tiles + shape.panels, 1)))
 
 
-def steps(codes: int) -> int:
-    """How many steps of a sweep may be written out: fewer if they are long, so that they compile in seconds."""
+def max_unroll(codes: int) -> int:
+    """The largest unroll factor of a forward sweep; activations of many instructions would compile too long."""
     if codes & ~CHEAP == 0 and codes.bit_count() <= 2:
-        return STEPS
+        return MAX_UNROLL
     return 8 if codes.bit_count() == 1 else 4
 
 
 def describe(shape: Shape) -> str:
-    """How a batch of 128 is walked, and why so."""
-    how = way_of(shape, 128)
-    if shape.kind == PANELS:
-        filled = shape.edges / (shape.tiles + shape.panels) / SIDE**2
-        tiles = f"{shape.tiles + shape.panels:,} tiles of {SIDE} by {SIDE} weights, {filled:.0%} filled"
-        if how.name == "panels":
-            return f"walks {pluralize(shape.panels, 'panel')} of {SIDE} neurons in one launch: {tiles}"
-        count = -(-shape.panels // STRETCH)
-        return f"walks {count} stretches of {STRETCH} panels, products between them spread over the card: {tiles}"
+    """How a batch of 128 is computed, and why so."""
+    config = choose_config(shape, 128)
+    if shape.layout == TILED:
+        filled = shape.edges / (shape.tiles + shape.panels) / TILE_SIZE**2
+        tiles = f"{shape.tiles + shape.panels:,} tiles of {TILE_SIZE}x{TILE_SIZE} weights, {filled:.0%} filled"
+        if config.strategy == "tiled":
+            return f"tiled: {pluralize(shape.panels, 'panel')} of {TILE_SIZE} neurons in one launch; {tiles}"
+        segments = -(-shape.panels // MAX_SEGMENT)
+        return f"tiled: {segments} segments of {MAX_SEGMENT} panels, with products of tiles between them; {tiles}"
     if shape.levels == 0:
-        return "copies: all nodes are inputs"
-    why = "tiles would take longer, or more room than is reasonable"
-    if how.name == "lists":
-        return f"walks lists of edges in one launch, its {shape.levels:,} levels being narrow: {why}"
-    return f"walks lists of edges, a launch for each of {shape.levels:,} levels at a batch of 128: {why}"
+        return "copies x: all nodes are inputs"
+    reason = "tiles would take more time or memory"
+    if config.strategy == "csr_persistent":
+        return f"CSR: all {shape.levels:,} levels, which are narrow, in one persistent launch; {reason}"
+    return f"CSR: one launch for each of {shape.levels:,} levels at a batch of 128; {reason}"

@@ -1,8 +1,8 @@
-"""What the launches of a pass depend on, tensors apart."""
+"""What the launches of a pass depend on, apart from tensors; and the tensors that passes are called with."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
@@ -11,48 +11,87 @@ from fourward.engine._dropout import float64_bits, threshold
 from fourward.engine._gpu import heuristics
 from fourward.engine._gpu.packing import Shape
 
-TYPES = {torch.float32: tl.float32, torch.float64: tl.float64, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+#: The tensors of a pass, in the order in which it is called with them. Where there is no bias or no dropout, another
+#: tensor of the right dtype or any tensor of integers takes its place, and isn't read.
+FORWARD_TENSORS = ("x", "weight", "bias", "key", "out", "saved", "program")
+BACKWARD_TENSORS = ("out_grad", "key", "x_grad", "saved", "weight_grad", "bias_grad", "program", "weight")
+
+TRITON_DTYPES = {
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+}
 
 
-def wide_of(dtype: torch.dtype) -> torch.dtype:
-    """What sums are kept in."""
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums over activations of this dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-class Case(NamedTuple):
-    """A network, a batch, and what is asked for."""
+class LaunchKey(NamedTuple):
+    """A network, a batch, and what is computed of it."""
 
     shape: Shape
     batch: int
     dtype: torch.dtype  #: of the activations
-    weight: torch.dtype  #: of the weights and biases
+    weight_dtype: torch.dtype  #: of the weights and biases
     device: torch.device
-    biased: bool
-    p: float | None  #: of dropout
-    everything: bool
-    more: bool  #: forward: a backward pass will come; backward: the gradient of x is wanted
+    has_bias: bool
+    dropout_p: float | None
+    all_nodes: bool  #: the result is the activations of all nodes, not of the outputs
+    needs_backward: bool  #: a backward pass follows, or this is it
+    needs_x_grad: bool  #: in a backward pass
 
     @property
-    def how(self) -> heuristics.Way:
-        """The way it is walked."""
-        return heuristics.way_of(self.shape, self.batch)
+    def config(self) -> heuristics.LaunchConfig:
+        """Its launch configuration."""
+        return heuristics.choose_config(self.shape, self.batch)
 
     @property
     def slices(self) -> int:
-        """Of the batch."""
-        return -(-self.batch // self.how.width)
+        """Slices of the batch."""
+        return -(-self.batch // self.config.block_b)
 
     @property
     def columns(self) -> int:
-        """Of the result."""
-        return self.shape.nodes if self.everything else self.shape.outputs
+        """Columns of the result."""
+        return self.shape.nodes if self.all_nodes else self.shape.outputs
 
     @property
-    def wide(self) -> torch.dtype:
-        """What sums are kept in."""
-        return wide_of(self.dtype)
+    def acc_dtype(self) -> torch.dtype:
+        """The dtype of sums."""
+        return accumulation_dtype(self.dtype)
 
     @property
-    def draw(self) -> tuple[int, int]:
-        """The threshold of draws, and the bits of p."""
-        return (0, 0) if self.p is None else (threshold(self.p), float64_bits(self.p))
+    def save_z(self) -> bool:
+        """Whether z is saved for the backward pass."""
+        return bool(self.shape.needs_z) and self.needs_backward
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that kernels share, by the names of their parameters; a kernel takes those that it has."""
+        shape, config, p = self.shape, self.config, self.dropout_p
+        sizes = ("rows", "nodes", "inputs", "edges", "input_blocks", "tiles", "panels", "forward_slots")
+        return dict(
+            **{name: getattr(shape, name) for name in sizes},
+            **shape.offsets,
+            B=self.batch,
+            I=shape.inputs,
+            columns=self.columns,
+            slices=self.slices,
+            threshold=0 if p is None else threshold(p),
+            p_bits=0 if p is None else float64_bits(p),
+            BLOCK_B=config.block_b,
+            SEGMENT=shape.segment,
+            QUADS=config.quads,
+            DIRECT_INPUTS=shape.direct_inputs,
+            CODES=shape.codes,
+            HAS_BIAS=self.has_bias,
+            HAS_DROPOUT=p is not None,
+            SAVE_Z=self.save_z,
+            NEEDS_X_GRAD=self.needs_x_grad,
+            X_DTYPE=TRITON_DTYPES[self.dtype],
+            WEIGHT_DTYPE=TRITON_DTYPES[self.weight_dtype],
+            ACC_DTYPE=TRITON_DTYPES[self.acc_dtype],
+        )

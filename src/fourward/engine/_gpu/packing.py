@@ -1,4 +1,4 @@
-"""A plan as one tensor of 32-bit numbers that the kernels read, and what the launch must know of it."""
+"""A plan as one int32 tensor that the kernels read, and the sizes and offsets that launches need of it."""
 
 from __future__ import annotations
 
@@ -9,185 +9,215 @@ import torch
 from torch import Tensor
 
 from fourward._arrays import IntArray
-from fourward.engine._gpu.tiling import SIDE, blocks_of, cut_tiles
+from fourward.engine._gpu.tiling import TILE_SIZE, Tiles, count_blocks, cut_tiles
 from fourward.plan._plan import Plan
 
-ALIGN = 16  #: numbers; every field starts at a multiple of this
-PANELS, LISTS = 1, 2  #: how a program is walked
-#: Of packed programs; another number whenever a field changes, or FEW or STRETCH, on which their contents depend. An
-#: exported network may meet newer kernels.
-LAYOUT = 3
-FEW = 8  #: inputs whose weights a walk takes as they are, while all others are laid out
-STRETCH = 8  #: panels that a launch walks; more are walked in stretches, with products between them
+ALIGN = 16  #: elements; every field starts at a multiple of this
+TILED, CSR = 1, 2  #: layouts of a program
+#: Version of both layouts; another number whenever a field of `Shape` changes, or MAX_DIRECT_INPUTS or MAX_SEGMENT, on
+#: which the contents of fields depend. An exported network may be run by newer kernels.
+LAYOUT_VERSION = 3
+MAX_DIRECT_INPUTS = 8  #: up to so many inputs, kernels gather their weights directly, while all others are packed
+MAX_SEGMENT = 8  #: panels that one launch computes; more panels are several segments, with products between them
 
 
 class Shape(NamedTuple):
-    """Sizes, then where each field of the program starts; fields of the other kind of program are 0."""
+    """Sizes of a program, then the offset of each of its fields; those of the other layout are 0."""
 
+    layout_version: int
     layout: int
-    kind: int
     nodes: int
     inputs: int
     outputs: int
     edges: int
     codes: int  #: bit c is set if some neuron's activation is c
-    z: int  #: 1 if some derivative needs z
+    needs_z: int  #: 1 if some derivative needs z
     rows: int  #: of the activations
-    lead: int  #: blocks of inputs
-    tiles: int
+    input_blocks: int
+    tiles: int  #: off the diagonal
     panels: int
-    span: int  #: panels that a launch walks: a power of two
-    holes: int  #: places for tiles ahead that have no edge
-    back_holes: int  #: the same for tiles behind
+    segment: int  #: panels of a segment, a power of two
+    empty_tiles: int  #: forward slots without a tile
+    backward_empty_tiles: int  #: backward slots without a tile
     levels: int
-    # for each row: its activation, its node, whether dropout may take it, its bias (-1: none), its output (-1: none)
-    code: int
+    # One element for each row:
+    code: int  #: its activation
     node: int
-    hidden: int
-    bias_at: int
-    out_of: int
-    all_of: int
-    # panels: the fields of tiling.Tiles
-    start: int
-    mid: int  #: the first tile of each panel from its own stretch
-    block: int
+    hidden: int  #: 1 if dropout applies
+    bias_index: int  #: -1: none
+    output_column: int  #: its column of the outputs; -1: none
+    node_column: int  #: its column of the activations of all nodes; -1: none
+    # Tiled: the fields of `tiling.Tiles`, and
+    tile_start: int
+    local_tile_start: int  #: for each panel, the first of its tiles that starts in its own segment
+    tile_block: int
     tile_panel: int
-    ahead: int  #: where each tile, and then each diagonal one, is among those that a walk takes; -1 if it doesn't
-    behind: int  #: the same for a walk from the last panel to the first
-    hole: int  #: where there is no tile among the first, then among the second
-    word: int
-    base: int
-    own_word: int
-    own_base: int
-    in_word: int  #: the words and bases of tiles from few inputs, for each row of the first stretch
-    in_base: int
-    back_start: int
-    back_mid: int  #: the first tile out of each block that leads beyond its stretch
-    back_tile: int
-    back_panel: int
-    # lists: edges into each neuron, edges out of each node
+    forward_slot: int  #: for each tile, then each diagonal tile, its slot in a forward sweep; -1: none
+    backward_slot: int  #: the same for a backward sweep
+    empty_slot: int  #: forward slots without a tile, then backward slots without a tile
+    edge_mask: int
+    first_edge: int
+    diagonal_edge_mask: int
+    diagonal_first_edge: int
+    direct_edge_mask: int  #: for each row of the first segment, edge_mask and first_edge of the tile from direct inputs
+    direct_first_edge: int
+    out_tile_start: int
+    remote_out_tile_start: int  #: for each block, the first of its tiles that ends beyond its own segment
+    out_tile: int
+    out_panel: int
+    # CSR: edges into each neuron, then edges out of each node
     level_start: int
     edge_start: int
     source: int
     target: int
-    out_start: int
+    out_edge_start: int
     out_target: int
     out_edge: int
-    outputs_at: int  #: the rows of the outputs
-    nodes_at: int  #: the rows of all nodes
+    output_row: int  #: the row of each output
+    node_row: int  #: the row of each node
 
     @property
-    def few(self) -> int:
-        """Inputs whose weights a walk takes as they are, up to the next power of two; 0 if they are too many."""
-        return few_of(self.inputs)
+    def direct_inputs(self) -> int:
+        """Inputs whose weights kernels gather directly, up to the next power of two; 0 if there are too many."""
+        return count_direct_inputs(self.inputs)
 
     @property
-    def near(self) -> int:
-        """Places for tiles ahead."""
-        return (self.lead + self.panels) * self.span
+    def forward_slots(self) -> int:
+        """Slots for the tiles of a forward sweep."""
+        return (self.input_blocks + self.panels) * self.segment
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """The offset of each field by its name in upper case, as kernels call it."""
+        return {name.upper(): getattr(self, name) for name in self._fields[self._fields.index("code") :]}
 
 
-def few_of(inputs: int) -> int:
-    """See Shape.few."""
-    return 1 << (inputs - 1).bit_length() if 0 < inputs <= FEW else 0
+def count_direct_inputs(inputs: int) -> int:
+    """See Shape.direct_inputs."""
+    return 1 << (inputs - 1).bit_length() if 0 < inputs <= MAX_DIRECT_INPUTS else 0
 
 
-def span_of(panels: int) -> int:
-    """Panels that a launch walks."""
-    return 1 << (min(panels, STRETCH) - 1).bit_length()
-
-
-def pack(plan: Plan, kind: int) -> tuple[Tensor, Shape]:
-    """The program of a plan."""
-    sizes, fields = _panel_fields(plan) if kind == PANELS else _list_fields(plan)
-    starts, parts, end = {}, [], 0
+def pack(plan: Plan, layout: int) -> tuple[Tensor, Shape]:
+    """The program of a plan, and its shape."""
+    sizes, fields = _tiled_fields(plan) if layout == TILED else _csr_fields(plan)
+    offsets, parts, end = {}, [], 0
     for name, field in fields.items():
-        starts[name] = end
-        room = -(-max(len(field), 1) // ALIGN) * ALIGN
-        part = np.zeros(room, np.int32)
+        offsets[name] = end
+        padded = -(-max(len(field), 1) // ALIGN) * ALIGN
+        part = np.zeros(padded, np.int32)
         part[: len(field)] = field.view(np.int32) if field.dtype == np.uint32 else field
         parts.append(part)
-        end += room
-    codes = int(np.bitwise_or.reduce(1 << plan.code[plan.dag.num_inputs :].astype(np.int64), initial=0)) or 1
+        end += padded
     dag = plan.dag
-    known = {"nodes": dag.num_nodes, "inputs": dag.num_inputs, "outputs": dag.num_outputs, "edges": dag.num_edges}
-    z = int(plan.needs_z.any())
-    every = dict.fromkeys(Shape._fields, 0) | known | sizes | starts
-    shape = Shape(**every | {"layout": LAYOUT, "kind": kind, "codes": codes, "z": z})
-    return torch.from_numpy(np.concatenate(parts)), shape
+    codes = int(np.bitwise_or.reduce(1 << plan.code[dag.num_inputs :].astype(np.int64), initial=0)) or 1
+    counts = {"nodes": dag.num_nodes, "inputs": dag.num_inputs, "outputs": dag.num_outputs, "edges": dag.num_edges}
+    traits = {"layout": layout, "codes": codes, "needs_z": int(plan.needs_z.any())}
+    values = dict.fromkeys(Shape._fields, 0) | counts | traits | sizes | offsets
+    return torch.from_numpy(np.concatenate(parts)), Shape(**values | {"layout_version": LAYOUT_VERSION})
 
 
-def _row_fields(plan: Plan, slot: IntArray, rows: int) -> dict[str, IntArray]:
-    """What is known of each row; rows that no node has compute f(0) and go nowhere."""
+def _row_fields(plan: Plan, row: IntArray, rows: int) -> dict[str, IntArray]:
+    """The fields of each row; `row` is that of each position. Rows without a node compute f(0), which nobody reads."""
     dag = plan.dag
     fields: dict[str, IntArray] = {name: np.zeros(rows, np.int64) for name in ("code", "node", "hidden")}
-    fields |= {name: np.full(rows, -1) for name in ("bias_at", "out_of", "all_of")}
-    fields["code"][slot] = plan.code
-    fields["node"][slot] = fields["all_of"][slot] = plan.order
-    fields["hidden"][slot] = plan.hidden
-    fields["bias_at"][slot[dag.num_inputs :]] = plan.neuron
-    fields["out_of"][slot[plan.outputs]] = np.arange(dag.num_outputs)
+    fields |= {name: np.full(rows, -1) for name in ("bias_index", "output_column", "node_column")}
+    fields["code"][row] = plan.code
+    fields["node"][row] = fields["node_column"][row] = plan.order
+    fields["hidden"][row] = plan.hidden
+    fields["bias_index"][row[dag.num_inputs :]] = plan.neuron
+    fields["output_column"][row[plan.outputs]] = np.arange(dag.num_outputs)
     return fields
 
 
-def _panel_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
-    lead, panels = blocks_of(plan.dag.num_inputs), blocks_of(plan.dag.num_nodes - plan.dag.num_inputs)
+def _tiled_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
+    """Sizes, and fields by name."""
+    input_blocks = count_blocks(plan.dag.num_inputs)
+    panels = count_blocks(plan.dag.num_nodes - plan.dag.num_inputs)
     tiles = cut_tiles(plan)
-    panel = np.repeat(np.arange(panels), np.diff(tiles.start))
-    ends = lead + np.arange(panels) // STRETCH * STRETCH  # the first block of each panel's stretch
-    ends[:STRETCH] = 0  # inputs belong to the first stretch
-    mid = tiles.start[:-1] + np.bincount(panel[tiles.block < ends[panel]], minlength=panels)
-    block = np.repeat(np.arange(lead + panels), np.diff(tiles.back_start))
-    beyond = (np.maximum(block - lead, 0) // STRETCH + 1) * STRETCH
-    near = np.bincount(block[tiles.back_panel < beyond], minlength=lead + panels)
-    rows = (lead + panels) * SIDE
-    few = few_of(plan.dag.num_inputs) > 0
-    places, counts = _places(tiles.block, panel, lead, panels, few)
-    enters = few & (tiles.block == 0) & (panel < STRETCH)
-    entry = np.zeros((2, min(panels, STRETCH), SIDE), np.int64)
-    entry[:, panel[enters]] = [field.reshape(-1, SIDE)[enters] for field in (tiles.word, tiles.base)]
-    sizes = {"rows": rows, "lead": lead, "tiles": len(panel), "panels": panels, **counts}
-    ordered = {
-        "start": tiles.start, "mid": mid, "block": tiles.block, "tile_panel": panel, "word": tiles.word,
-        "base": tiles.base, "own_word": tiles.own_word, "own_base": tiles.own_base, "back_start": tiles.back_start,
-        "back_mid": tiles.back_start[:-1] + near, "back_tile": tiles.back_tile, "back_panel": tiles.back_panel,
-        "in_word": entry[0].ravel(), "in_base": entry[1].ravel(),
+    tile_panel = np.repeat(np.arange(panels), np.diff(tiles.tile_start))
+    rows = (input_blocks + panels) * TILE_SIZE
+    has_direct = count_direct_inputs(plan.dag.num_inputs) > 0
+    slots, slot_sizes = _assign_slots(tiles.tile_block, tile_panel, input_blocks, panels, has_direct)
+    fields = {
+        "tile_start": tiles.tile_start, "local_tile_start": _local_tile_start(tiles, tile_panel, input_blocks),
+        "tile_block": tiles.tile_block, "tile_panel": tile_panel, "edge_mask": tiles.edge_mask,
+        "first_edge": tiles.first_edge, "diagonal_edge_mask": tiles.diagonal_edge_mask,
+        "diagonal_first_edge": tiles.diagonal_first_edge, "out_tile_start": tiles.out_tile_start,
+        "remote_out_tile_start": _remote_out_tile_start(tiles, input_blocks), "out_tile": tiles.out_tile,
+        "out_panel": tiles.out_panel, **_direct_fields(tiles, tile_panel, has_direct),
     }  # fmt: skip
-    return sizes, _row_fields(plan, tiles.slot, rows) | ordered | places
+    sizes = {"rows": rows, "input_blocks": input_blocks, "tiles": len(tile_panel), "panels": panels, **slot_sizes}
+    return sizes, _row_fields(plan, tiles.row, rows) | fields | slots
 
 
-def _places(
-    block: IntArray, panel: IntArray, lead: int, panels: int, few: bool
+def _local_tile_start(tiles: Tiles, tile_panel: IntArray, input_blocks: int) -> IntArray:
+    """(P,) the first tile of each panel that starts in its own segment; inputs belong to the first segment."""
+    panels = len(tiles.tile_start) - 1
+    first_block = input_blocks + np.arange(panels) // MAX_SEGMENT * MAX_SEGMENT  # of each panel's segment
+    first_block[:MAX_SEGMENT] = 0
+    remote = np.bincount(tile_panel[tiles.tile_block < first_block[tile_panel]], minlength=panels)
+    start: IntArray = tiles.tile_start[:-1] + remote
+    return start
+
+
+def _remote_out_tile_start(tiles: Tiles, input_blocks: int) -> IntArray:
+    """(R,) the first tile out of each block that ends beyond its own segment."""
+    blocks = len(tiles.out_tile_start) - 1
+    block = np.repeat(np.arange(blocks), np.diff(tiles.out_tile_start))
+    end_panel = (np.maximum(block - input_blocks, 0) // MAX_SEGMENT + 1) * MAX_SEGMENT  # of each block's segment
+    start: IntArray = tiles.out_tile_start[:-1] + np.bincount(block[tiles.out_panel < end_panel], minlength=blocks)
+    return start
+
+
+def _direct_fields(tiles: Tiles, tile_panel: IntArray, has_direct: bool) -> dict[str, IntArray]:
+    """edge_mask and first_edge of the tiles from direct inputs, for each row of the first segment; else zeros."""
+    panels = len(tiles.tile_start) - 1
+    direct = has_direct & (tiles.tile_block == 0) & (tile_panel < MAX_SEGMENT)
+    fields = np.zeros((2, min(panels, MAX_SEGMENT), TILE_SIZE), np.int64)
+    fields[:, tile_panel[direct]] = [f.reshape(-1, TILE_SIZE)[direct] for f in (tiles.edge_mask, tiles.first_edge)]
+    return {"direct_edge_mask": fields[0].ravel(), "direct_first_edge": fields[1].ravel()}
+
+
+def _assign_slots(
+    block: IntArray, panel: IntArray, input_blocks: int, panels: int, has_direct: bool
 ) -> tuple[dict[str, IntArray], dict[str, int]]:
-    """Where walks find tiles: `span` places for each block they walk over, for what it gives to panels of its stretch.
+    """The slots where sweeps read tiles: `segment` slots for each block, for its tiles into panels of its own segment.
 
-    The first place is for the panel itself, the others for the panels after it (ahead), or before it (behind); places
-    of inputs are for the first panel, the second, and so on, and stay empty if these are few.
+    The first slot of a panel is for its diagonal tile, the others for tiles into the panels after it (forward), or from
+    the panels before it (backward). Slots of an input block are for the first panel, the second, and so on; they are
+    unused where inputs are direct. Slots that a sweep reads and no tile fills are the empty slots.
     """
-    span, own = span_of(panels), np.arange(panels)
-    source = np.maximum(block - lead, 0)
-    taken = lead if few else 0  # blocks of inputs that have none
-    near = (panel // STRETCH == source // STRETCH) & (block >= taken)
-    ahead = np.append(np.where(near, block * span + panel - source, -1), (lead + own) * span)
-    behind = np.append(np.where(near & (block >= lead), panel * span + panel - source, -1), own * span)
-    first, step = np.repeat(np.maximum(np.arange(lead + panels) - lead, 0), span), np.arange(span)
-    after, before = first + np.tile(step, lead + panels), np.repeat(own, span) - np.tile(step, panels)
-    wanted = (after < panels) & (after // STRETCH == first // STRETCH)
-    wanted[: taken * span] = False
-    hole = np.setdiff1d(np.flatnonzero(wanted), ahead)
-    wanted = (before >= 0) & (before // STRETCH == np.repeat(own, span) // STRETCH)
-    back_hole = np.setdiff1d(np.flatnonzero(wanted), behind)
-    sizes = {"span": span, "holes": len(hole), "back_holes": len(back_hole)}
-    back_hole += (lead + panels) * span + len(block)  # places ahead, and all tiles as they are, lie before those behind
-    return {"ahead": ahead, "behind": behind, "hole": np.append(hole, back_hole)}, sizes
+    segment, every = 1 << (min(panels, MAX_SEGMENT) - 1).bit_length(), np.arange(panels)
+    source = np.maximum(block - input_blocks, 0)  # panel where a tile starts, the first one for inputs
+    unused = input_blocks if has_direct else 0
+    local = (panel // MAX_SEGMENT == source // MAX_SEGMENT) & (block >= unused)
+    forward = np.append(np.where(local, block * segment + panel - source, -1), (input_blocks + every) * segment)
+    from_neurons = local & (block >= input_blocks)
+    backward = np.append(np.where(from_neurons, panel * segment + panel - source, -1), every * segment)
+
+    step = np.arange(segment)
+    first = np.repeat(np.maximum(np.arange(input_blocks + panels) - input_blocks, 0), segment)
+    target = first + np.tile(step, input_blocks + panels)
+    is_read = (target < panels) & (target // MAX_SEGMENT == first // MAX_SEGMENT)
+    is_read[: unused * segment] = False
+    empty = np.setdiff1d(np.flatnonzero(is_read), forward)
+    origin = np.repeat(every, segment) - np.tile(step, panels)
+    is_read = (origin >= 0) & (origin // MAX_SEGMENT == np.repeat(every, segment) // MAX_SEGMENT)
+    backward_empty = np.setdiff1d(np.flatnonzero(is_read), backward)
+    sizes = {"segment": segment, "empty_tiles": len(empty), "backward_empty_tiles": len(backward_empty)}
+    # In memory, all forward slots and the row-major copies of all tiles precede the backward slots.
+    backward_empty += (input_blocks + panels) * segment + len(block)
+    empty_slot = np.append(empty, backward_empty)
+    return {"forward_slot": forward, "backward_slot": backward, "empty_slot": empty_slot}, sizes
 
 
-def _list_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
+def _csr_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
+    """Sizes, and fields by name."""
     nodes = plan.dag.num_nodes
-    edge, out_start = plan.edges_by_source()
-    ordered = {
+    edge, out_edge_start = plan.edges_by_source()
+    fields = {
         "level_start": plan.level_start, "edge_start": plan.edge_start, "source": plan.source, "target": plan.target,
-        "out_start": out_start, "out_target": plan.target[edge], "out_edge": edge,
+        "out_edge_start": out_edge_start, "out_target": plan.target[edge], "out_edge": edge,
+        "output_row": plan.outputs, "node_row": plan.position,
     }  # fmt: skip
-    at = {"outputs_at": plan.outputs, "nodes_at": plan.position}
-    return {"rows": nodes, "levels": plan.num_levels}, _row_fields(plan, np.arange(nodes), nodes) | ordered | at
+    return {"rows": nodes, "levels": plan.num_levels}, _row_fields(plan, np.arange(nodes), nodes) | fields

@@ -1,7 +1,7 @@
-"""A table of addresses on the card, from which kernels learn where the tensors of a call are.
+"""A table on the card that holds the addresses of a call's tensors, from which kernels load their pointers.
 
-A captured CUDA graph of such kernels serves whatever tensors the next call brings. The first two of 16 places are left
-to those who count.
+A captured CUDA graph bakes in the arguments of its launches. Kernels that load their pointers from this table instead
+let one graph serve whatever tensors the next call brings. The table is 16 int64: two for counters, then 14 slots.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-PLACES = 8  #: addresses that `point` writes
+NUM_SLOTS = 8  #: that `write_addresses_kernel` writes
 
 
 @triton.jit
-def note(table, place: tl.constexpr, tensor):
-    """Write the address of a tensor."""
-    tl.store(table + 2 + place, tensor.to(tl.int64, bitcast=True))
+def store_address(table, slot: tl.constexpr, tensor):
+    """table[2 + slot] = address of the tensor."""
+    tl.store(table + 2 + slot, tensor.to(tl.int64, bitcast=True))
 
 
 @triton.jit
-def point(table, t0, t1, t2, t3, t4, t5, t6, t7):
-    """Write the addresses of a call's tensors into the table."""
-    note(table, 0, t0)
-    note(table, 1, t1)
-    note(table, 2, t2)
-    note(table, 3, t3)
-    note(table, 4, t4)
-    note(table, 5, t5)
-    note(table, 6, t6)
-    note(table, 7, t7)
+def write_addresses_kernel(table, t0, t1, t2, t3, t4, t5, t6, t7):
+    """Store the address of tensor t_i in slot i."""
+    store_address(table, 0, t0)
+    store_address(table, 1, t1)
+    store_address(table, 2, t2)
+    store_address(table, 3, t3)
+    store_address(table, 4, t4)
+    store_address(table, 5, t5)
+    store_address(table, 6, t6)
+    store_address(table, 7, t7)
 
 
 @triton.jit
-def address(table, place: tl.constexpr, KIND: tl.constexpr):
-    """Where the tensor at this place is."""
-    return tl.load(table + 2 + place).to(tl.pointer_type(KIND), bitcast=True)
+def load_pointer(table, slot: tl.constexpr, DTYPE: tl.constexpr):
+    """The tensor of a slot, wherever it starts."""
+    return tl.load(table + 2 + slot).to(tl.pointer_type(DTYPE), bitcast=True)
 
 
 @triton.jit
-def own_address(table, place: tl.constexpr, KIND: tl.constexpr):
-    """Of memory that was made for the call, which starts at a multiple of 16 bytes: loads may be wide."""
-    return tl.multiple_of(tl.load(table + 2 + place).to(tl.pointer_type(KIND), bitcast=True), 16)
+def load_aligned_pointer(table, slot: tl.constexpr, DTYPE: tl.constexpr):
+    """The tensor of a slot, which the launch allocated at a multiple of 16 bytes: loads may be wide."""
+    return tl.multiple_of(tl.load(table + 2 + slot).to(tl.pointer_type(DTYPE), bitcast=True), 16)

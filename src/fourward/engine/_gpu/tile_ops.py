@@ -1,15 +1,21 @@
-"""What the kernels of both directions do with tiles, blocks of rows and lanes."""
+"""Operations on tiles, blocks of rows and lanes that the tiled kernels of both directions share.
+
+A *block* is 32 consecutive rows (of inputs or of neurons), a *panel* a block of neurons, a *tile* the 32x32 weights
+from one block to one panel, a *segment* up to SEGMENT consecutive panels, computed by one launch. Rows are those of the
+activations, values (rows, BLOCK_B) for one slice of the batch.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from fourward.engine._gpu.activations import draw_node, kept_scale
+from fourward.engine._gpu.activations import dropout_factor, hash_node
 
-#: Parameters that Triton must not compile in, whatever their values.
-RUNTIME = ["B", "I", "columns", "rows", "lead", "tiles", "panels", "packers", "slices", "threshold", "p_bits"]
-RUNTIME += ["first_panel", "last_panel", "first_block", "again", "counts", "holes", "near", "LOWER", "UPPER"]
+#: Parameters that Triton must not specialise on, whatever their values.
+RUNTIME = ["B", "I", "columns", "rows", "input_blocks", "tiles", "panels", "packers", "slices", "threshold", "p_bits"]
+RUNTIME += ["first_panel", "last_panel", "first_block", "needs_backward", "num_counters", "num_empty_tiles"]
+RUNTIME += ["forward_slots", "FIRST_TILE", "END_TILE"]
 
 
 @triton.jit
@@ -22,164 +28,179 @@ def _popcount(x):
 
 
 @triton.jit
-def tile_edges(program, word_at, base_at):
-    """(32 targets, 32 sources) of a tile: which edges exist, and their numbers."""
-    kk = tl.arange(0, 32).to(tl.uint32)[None, :]
-    tt = tl.arange(0, 32)
-    word = tl.load(program + word_at + tt).to(tl.uint32, bitcast=True)[:, None]
-    base = tl.load(program + base_at + tt)[:, None]
-    one = tl.full((1, 32), 1, tl.uint32)
-    return ((word >> kk) & 1) != 0, base + _popcount(word & ((one << kk) - 1))
+def decode_tile_edges(program, edge_mask_at, first_edge_at):
+    """Which edges of a tile exist, and their indices: two (32 targets, 32 sources).
+
+    Target t has an edge from source k if bit k of edge_mask[t] is set. Its edges are consecutive from first_edge[t] on,
+    by source, so edge k is the number of lower bits that are set further on.
+    """
+    offs_k = tl.arange(0, 32).to(tl.uint32)[None, :]
+    offs_t = tl.arange(0, 32)
+    edge_mask = tl.load(program + edge_mask_at + offs_t).to(tl.uint32, bitcast=True)[:, None]
+    first_edge = tl.load(program + first_edge_at + offs_t)[:, None]
+    lowest_bit = tl.full((1, 32), 1, tl.uint32)
+    return ((edge_mask >> offs_k) & 1) != 0, first_edge + _popcount(edge_mask & ((lowest_bit << offs_k) - 1))
 
 
 @triton.jit
-def packed_after(kept, numbers, WIDE: tl.constexpr):
-    """The tiles of weights, which lie behind so many activations."""
-    return tl.multiple_of((kept + numbers).to(tl.pointer_type(WIDE), bitcast=True), 16)
+def load_edge_weights(weight, edge_mask, first_edge, k, ACC_DTYPE: tl.constexpr):
+    """The weights of the edges from source k, 0 where there is none, and whether there is one: in the shape of k."""
+    edge_mask = edge_mask.to(tl.uint32, bitcast=True)
+    k = k.to(tl.uint32)
+    exists = ((edge_mask >> k) & 1) != 0
+    edge = first_edge + _popcount(edge_mask & ((k * 0 + 1 << k) - 1))
+    return tl.load(weight + edge, mask=exists, other=0.0).to(ACC_DTYPE), exists
 
 
 @triton.jit
-def rows_of(program, at, first, last, G: tl.constexpr):
-    """(G, 32) the rows of up to G blocks, counted from block 0; -1 where there is none."""
-    tile = first + tl.arange(0, G)
+def packed_tiles(saved, count, ACC_DTYPE: tl.constexpr):
+    """The packed weights, which follow `count` activations (and z) in `saved`."""
+    return tl.multiple_of((saved + count).to(tl.pointer_type(ACC_DTYPE), bitcast=True), 16)
+
+
+@triton.jit
+def block_rows(program, at, first, last, TILE_GROUP: tl.constexpr):
+    """(TILE_GROUP, 32) the rows of the blocks that stand in the program at first:last; -1 from last on."""
+    tile = first + tl.arange(0, TILE_GROUP)
     block = tl.load(program + at + tile, mask=tile < last, other=-1)
     return tl.where(block[:, None] >= 0, block[:, None] * 32 + tl.arange(0, 32)[None, :], -1)
 
 
 @triton.jit
-def known_at(values, row, column, BB: tl.constexpr, WIDE: tl.constexpr):
-    """(G, 32, columns) of what is known already, at these rows."""
-    at = values + row[:, :, None] * BB + column[None, None, :]
-    return tl.load(at, mask=(row >= 0)[:, :, None], other=0.0).to(WIDE)
+def load_rows(values, row, column, BLOCK_B: tl.constexpr, ACC_DTYPE: tl.constexpr):
+    """(TILE_GROUP, 32, len(column)) values at these rows; 0 where a row is -1."""
+    at = values + row[:, :, None] * BLOCK_B + column[None, None, :]
+    return tl.load(at, mask=(row >= 0)[:, :, None], other=0.0).to(ACC_DTYPE)
 
 
 @triton.jit
-def columns_of(first, slices, size, BB: tl.constexpr, P: tl.constexpr):
-    """Where the samples of P slices from the first on lie within a row, and which of these slices there are."""
-    c = tl.arange(0, BB * P)
-    piece = first + c // BB
-    return tl.minimum(piece, slices - 1) * size + c % BB, piece < slices
+def load_tiles(packed, tile, exists):
+    """(TILE_GROUP, 32 sources, 32 targets) tiles from the row-major copy; 0 where they don't exist."""
+    offsets = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    at = packed + tile[:, None, None] * 1024 + offsets[None, :, :]
+    return tl.load(at, mask=exists[:, None, None], other=0.0)
 
 
 @triton.jit
-def sums_at(sums, at, mask, stride, COUNT: tl.constexpr):
-    """COUNT sums, added in their order."""
-    total = tl.load(sums + at, mask=mask, other=0.0)
-    for k in tl.static_range(1, COUNT):
-        total += tl.load(sums + k * stride + at, mask=mask, other=0.0)
-    return total
+def slice_columns(first, slices, size, BLOCK_B: tl.constexpr, SLICES_PER_PROGRAM: tl.constexpr):
+    """Offsets of the samples of SLICES_PER_PROGRAM slices from row 0 of slice 0, and which of these slices exist."""
+    c = tl.arange(0, BLOCK_B * SLICES_PER_PROGRAM)
+    slice_id = first + c // BLOCK_B
+    return tl.minimum(slice_id, slices - 1) * size + c % BLOCK_B, slice_id < slices
 
 
 @triton.jit
-def share(first, last):
-    """The tiles of first:last that a program on the third axis has."""
+def split_range(first, last):
+    """The part of first:last that belongs to this program of the third grid axis (split-K)."""
     size = tl.cdiv(last - first, tl.num_programs(2))
     first += tl.program_id(2) * size
     return first, tl.minimum(first + size, last)
 
 
 @triton.jit
-def added(acc):
-    """(BB, 32) the sum over G."""
+def load_partials(partials, at, mask, stride, SPLIT_K: tl.constexpr):
+    """The sum of SPLIT_K partial sums, in their order; partials is (SPLIT_K, stride)."""
+    total = tl.load(partials + at, mask=mask, other=0.0)
+    for k in tl.static_range(1, SPLIT_K):
+        total += tl.load(partials + k * stride + at, mask=mask, other=0.0)
+    return total
+
+
+@triton.jit
+def reduce_group(acc):
+    """(TILE_GROUP, 32, columns) -> (columns, 32): the sum over the group."""
     return tl.trans(tl.sum(acc, 0))
 
 
 @triton.jit
-def not_finite(z):
-    """1 where a sum is infinite or NaN, else 0."""
+def is_nonfinite(z):
+    """1 where z is infinite or NaN, else 0."""
     return tl.where(z - z == 0, 0, 1)
 
 
 @triton.jit
-def edge_weights(weight, word, base, k, WIDE: tl.constexpr):
-    """The weights of edges k of these targets, 0 where there is none; and where there is one."""
-    word = word.to(tl.uint32, bitcast=True)
-    k = k.to(tl.uint32)
-    has = ((word >> k) & 1) != 0
-    edge = base + _popcount(word & ((k * 0 + 1 << k) - 1))
-    return tl.load(weight + edge, mask=has, other=0.0).to(WIDE), has
+def unstack(w, A: tl.constexpr, L: tl.constexpr, COUNT: tl.constexpr):
+    """(A, L, COUNT) along its last axis as a tuple of COUNT tensors (A, L); COUNT is a power of two.
 
-
-@triton.jit
-def parts(w, A: tl.constexpr, L: tl.constexpr, COUNT: tl.constexpr):
-    """(A, L, COUNT) cut along the last axis into COUNT times (A, L), in their order; COUNT is a power of two."""
-    found = (w,)
+    tl.split halves an axis of length 2, into even and odd. After `level` rounds there are 2^level tensors, and number i
+    holds the indices i, i + 2^level, i + 2 * 2^level, ...
+    """
+    pieces = (w,)
     for level in tl.static_range(10):
         if COUNT >> level > 1:
             even = ()
             odd = ()
             for i in tl.static_range(1 << level):
-                both = found[i]
+                both = pieces[i]
                 if COUNT >> level > 2:
                     both = tl.reshape(both, (A, L, COUNT >> (level + 1), 2))
-                one, other = tl.split(both)
-                even = even + (one,)  # type: ignore[assignment] # noqa: RUF005
-                odd = odd + (other,)  # type: ignore[assignment] # noqa: RUF005
-            found = even + odd  # type: ignore[assignment]
-    return found if COUNT > 1 else (tl.reshape(w, (A, L)),)
+                lower, upper = tl.split(both)
+                even = even + (lower,)  # type: ignore[assignment] # noqa: RUF005
+                odd = odd + (upper,)  # type: ignore[assignment] # noqa: RUF005
+            pieces = even + odd  # type: ignore[assignment]
+    return pieces if COUNT > 1 else (tl.reshape(w, (A, L)),)
 
 
 @triton.jit
-def tiles_at(packed, tile, there):
-    """(G, source, target) these tiles, as they are; 0 where there is none."""
-    place = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
-    at = packed + tile[:, None, None] * 1024 + place[None, :, :]
-    return tl.load(at, mask=there[:, None, None], other=0.0)
+def load_tile_rows(packed, slot, exists, first, COUNT: tl.constexpr, SEGMENT: tl.constexpr):
+    """Rows first:first+COUNT of the SEGMENT tiles in the slots from `slot` on, each (1, 32) over lanes.
 
-
-@triton.jit
-def walk_rows(walk, place, there, first, COUNT: tl.constexpr, SPAN: tl.constexpr):
-    """COUNT rows of each of SPAN tiles from a place on, each (1, 32) over lanes; 0 where there is none.
-
-    Four rows lie side by side for each lane, so that a lane loads them at once. Loaded in a loop with stages, they come
-    by way of shared memory, from which each warp takes all.
+    Row i of tile k is number k * COUNT + i of the tuple; 0 where a tile doesn't exist. In a slot a tile is
+    (8, 32 lanes, 4): four rows lie side by side for each lane, so that a lane loads them at once. Loaded in a loop with
+    stages, they come by way of shared memory, from which each warp reads all.
     """
     tl.static_assert(COUNT % 4 == 0)
-    at = (place + tl.arange(0, SPAN)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]
-    w = tl.load(walk + at, mask=there[:, None], other=0.0)
-    w = tl.permute(tl.reshape(w, (SPAN, COUNT // 4, 32, 4)), (2, 0, 1, 3))
-    return parts(tl.reshape(w, (1, 32, SPAN * COUNT)), 1, 32, SPAN * COUNT)
+    at = (slot + tl.arange(0, SEGMENT)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]
+    w = tl.load(packed + at, mask=exists[:, None], other=0.0)
+    w = tl.permute(tl.reshape(w, (SEGMENT, COUNT // 4, 32, 4)), (2, 0, 1, 3))
+    return unstack(tl.reshape(w, (1, 32, SEGMENT * COUNT)), 1, 32, SEGMENT * COUNT)
 
 
 @triton.jit
-def near_weights(walk, place, first, COUNT: tl.constexpr):
-    """The weights among each four of COUNT neurons of a panel, each (1, 1).
+def load_quad_weights(packed, slot, first, COUNT: tl.constexpr):
+    """The weights within each quad (four consecutive neurons of a panel) of rows first:first+COUNT, each (1, 1).
 
-    They are in the panel's tile with itself, at its place; what i gives to the k-th of its four is number
-    i // 4 * 16 + k * 4 + i % 4. Whatever COUNT is, the load has 128 places: were they fewer than the threads,
-    Triton would have each thread load all.
+    The weight from neuron i to the k-th of its quad is number i // 4 * 16 + k * 4 + i % 4. They are the 4x4 blocks on
+    the diagonal of the panel's diagonal tile, (8, 32, 4) in its slot: quad j starts at j * 128 + 4 * j * 4 = 144 j.
+    Whatever COUNT is, the load has 128 elements: were they fewer than the threads, Triton would have each thread load
+    all.
     """
-    four = first // 4 + tl.arange(0, 8)[:, None]
-    w = tl.load(walk + place * 1024 + four * 144 + tl.arange(0, 16)[None, :], mask=four < 8, other=0.0)
+    quad = first // 4 + tl.arange(0, 8)[:, None]
+    w = tl.load(packed + slot * 1024 + quad * 144 + tl.arange(0, 16)[None, :], mask=quad < 8, other=0.0)
     w = tl.permute(tl.reshape(w, (1, 1, 32 // COUNT, COUNT * 4)), (0, 1, 3, 2))
-    w = parts(tl.reshape(w, (1, COUNT * 4, 32 // COUNT)), 1, COUNT * 4, 32 // COUNT)[0]
-    return parts(tl.reshape(w, (1, 1, COUNT * 4)), 1, 1, COUNT * 4)
+    w = unstack(tl.reshape(w, (1, COUNT * 4, 32 // COUNT)), 1, COUNT * 4, 32 // COUNT)[0]
+    return unstack(tl.reshape(w, (1, 1, COUNT * 4)), 1, 1, COUNT * 4)
 
 
 @triton.jit
-def moved_on(sums, SPAN: tl.constexpr):
-    """All but the first sum, then 0."""
-    found = ()
-    for k in tl.static_range(1, SPAN):
-        found = found + (sums[k],)  # type: ignore[assignment] # noqa: RUF005
-    return found + (tl.zeros_like(sums[0]),)  # noqa: RUF005
+def shift(values, SEGMENT: tl.constexpr):
+    """All but the first of SEGMENT values, then 0: the next panel becomes the first."""
+    shifted = ()
+    for k in tl.static_range(1, SEGMENT):
+        shifted = shifted + (values[k],)  # type: ignore[assignment] # noqa: RUF005
+    return shifted + (tl.zeros_like(values[0]),)  # noqa: RUF005
 
 
 @triton.jit
-def column_of(z, t, BB: tl.constexpr):
-    """(BB, 1) column t of (BB, 32)."""
-    return tl.gather(z, tl.zeros((BB, 1), tl.int32) + t, 1)
+def take_column(z, t, BLOCK_B: tl.constexpr):
+    """(BLOCK_B, 1) column t of (BLOCK_B, 32): a warp shuffle, since lanes lie along the columns."""
+    return tl.gather(z, tl.zeros((BLOCK_B, 1), tl.int32) + t, 1)
 
 
 @triton.jit
-def four_of(z, t, BB: tl.constexpr):
-    """Four columns of (BB, 32) from t on, each (BB, 1)."""
-    return column_of(z, t, BB), column_of(z, t + 1, BB), column_of(z, t + 2, BB), column_of(z, t + 3, BB)
+def take_quad(z, t, BLOCK_B: tl.constexpr):
+    """Columns t:t+4 of (BLOCK_B, 32), each (BLOCK_B, 1)."""
+    return (
+        take_column(z, t, BLOCK_B),
+        take_column(z, t + 1, BLOCK_B),
+        take_column(z, t + 2, BLOCK_B),
+        take_column(z, t + 3, BLOCK_B),
+    )
 
 
 @triton.jit
-def scales_of(program, draw, row, r, NODE, HIDDEN, threshold, p_bits, WIDE: tl.constexpr):
-    """(BB, 32) what dropout multiplies the neurons at these rows with."""
-    node = draw_node(draw, tl.load(program + NODE + row))
+def dropout_scales(program, key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE: tl.constexpr):
+    """(BLOCK_B, 32) the factors of dropout at these rows; `key` is the loaded key of the pass."""
+    node_hash = hash_node(key, tl.load(program + NODE + row))
     hidden = tl.load(program + HIDDEN + row)
-    return kept_scale(node[None, :], r[:, None], threshold, p_bits, hidden[None, :], WIDE)
+    return dropout_factor(node_hash[None, :], samples[:, None], threshold, p_bits, hidden[None, :], ACC_DTYPE)

@@ -1,350 +1,416 @@
-"""The panels from the last to the first, then the gradients of all weights: the transpose of panels.py."""
+"""Backward kernels over tiles: panels from the last to the first, then the gradients of all weights.
+
+The transpose of `tiled_forward`, and organised like it: a lane holds sums of W^T d for one neuron of each panel of a
+segment, a step broadcasts one neuron's delta d = d loss / d z and adds its contributions to the sums of its own panel
+and of all earlier ones of the segment.
+
+Layout of what the pointers point to, besides those of `tiled_forward`:
+    deltas      (S, R, BLOCK_B) in the accumulation dtype; then, where several programs share the batch of a tile
+                (split-K), a workspace: one counter for each of the T = tiles + panels tiles, padded to the width of
+                the dtype, and (T, split_k, 1056) partial sums: 32x32 weights and 32 biases
+    partials    (SPLIT_K, S, R, BLOCK_B) contributions of later segments
+    x_grad, out_grad   (B, I), (B, columns), row-major
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from fourward.engine._gpu.activations import slope
-from fourward.engine._gpu.pointer_table import address, note, own_address
+from fourward.engine._gpu.activations import activation_grad
+from fourward.engine._gpu.pointer_table import load_aligned_pointer, load_pointer, store_address
 from fourward.engine._gpu.tile_ops import (
     RUNTIME,
-    added,
-    column_of,
-    columns_of,
-    edge_weights,
-    four_of,
-    known_at,
-    moved_on,
-    near_weights,
-    not_finite,
-    packed_after,
-    parts,
-    rows_of,
-    scales_of,
-    share,
-    sums_at,
-    tile_edges,
-    tiles_at,
-    walk_rows,
+    block_rows,
+    decode_tile_edges,
+    dropout_scales,
+    is_nonfinite,
+    load_edge_weights,
+    load_partials,
+    load_quad_weights,
+    load_rows,
+    load_tile_rows,
+    load_tiles,
+    packed_tiles,
+    reduce_group,
+    shift,
+    slice_columns,
+    split_range,
+    take_column,
+    take_quad,
+    unstack,
 )
 
-# Places in the table of addresses.
-_OUT_GRAD, _KEY, _WEIGHT, _X_GRAD, _KEPT, _DELTAS, _SUMS, _WEIGHT_GRAD, _BIAS_GRAD = (tl.constexpr(i) for i in range(9))
+# Slots of the pointer table.
+_OUT_GRAD, _KEY, _WEIGHT, _X_GRAD, _SAVED, _DELTAS, _PARTIALS, _WEIGHT_GRAD, _BIAS_GRAD = (
+    tl.constexpr(i) for i in range(9)
+)
 
 
 @triton.jit
-def _products_back(found, packed, program, column, BACK_TILE, BACK_PANEL, first, last,
-                   BB: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """(BB, 32) the same over the tiles out of a block; `found` starts at the rows of the first panel."""
-    acc = tl.zeros((G, 32, column.shape[0]), WIDE)
-    for j in tl.range(first, last, G, num_stages=STAGES):
-        known = known_at(found, rows_of(program, BACK_PANEL, j, last, G), column, BB, WIDE)
-        out = j + tl.arange(0, G)
-        tile = tl.load(program + BACK_TILE + out, mask=out < last, other=0)
-        acc = tl.dot(tiles_at(packed, tile, out < last), known, acc, input_precision="ieee", out_dtype=WIDE)
-    return added(acc)
+def _tile_products_backward(
+    panel_deltas, packed, program, column, OUT_TILE, OUT_PANEL, first, last,
+    BLOCK_B: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr, ACC_DTYPE: tl.constexpr,
+):  # fmt: skip
+    """sum_j W_j d_j over the tiles first:last out of a block, TILE_GROUP at a time: (len(column), 32).
+
+    `panel_deltas` starts at the rows of the first panel.
+    """
+    acc = tl.zeros((TILE_GROUP, 32, column.shape[0]), ACC_DTYPE)
+    for j in tl.range(first, last, TILE_GROUP, num_stages=STAGES):
+        # Invariant: acc[g] holds the tiles first + g, first + g + TILE_GROUP, ... below j.
+        d = load_rows(panel_deltas, block_rows(program, OUT_PANEL, j, last, TILE_GROUP), column, BLOCK_B, ACC_DTYPE)
+        offsets = j + tl.arange(0, TILE_GROUP)
+        tile = tl.load(program + OUT_TILE + offsets, mask=offsets < last, other=0)
+        acc = tl.dot(load_tiles(packed, tile, offsets < last), d, acc, input_precision="ieee", out_dtype=ACC_DTYPE)
+    return reduce_group(acc)
 
 
 @triton.jit
-def _by_edges_back(found, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last,
-                   BB: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """(BB, 32) the sums over all edges out of a block to others."""
-    bb = tl.arange(0, BB)
-    kk = tl.arange(0, 32)
-    s = tl.zeros((BB, 32), WIDE)
+def _edge_sums_backward(
+    panel_deltas, weight, program, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last,
+    BLOCK_B: tl.constexpr, ACC_DTYPE: tl.constexpr,
+):  # fmt: skip
+    """The same sums over the edges that exist, and no others: (BLOCK_B, 32)."""
+    offs_b = tl.arange(0, BLOCK_B)
+    offs_k = tl.arange(0, 32)
+    s = tl.zeros((BLOCK_B, 32), ACC_DTYPE)
     for j in range(first, last):
-        tile = tl.load(program + BACK_TILE + j)
-        row = tl.load(program + BACK_PANEL + j) * 32
+        tile = tl.load(program + OUT_TILE + j)
+        row = tl.load(program + OUT_PANEL + j) * 32
         for t in range(32):
-            d = tl.load(found + (row + t) * BB + bb).to(WIDE)
-            word = tl.load(program + WORD + tile * 32 + t)
-            w, has = edge_weights(weight, word, tl.load(program + BASE + tile * 32 + t), kk, WIDE)
-            s += tl.where(has[None, :], d[:, None] * w[None, :], 0.0)
+            d = tl.load(panel_deltas + (row + t) * BLOCK_B + offs_b).to(ACC_DTYPE)
+            edge_mask = tl.load(program + EDGE_MASK + tile * 32 + t)
+            first_edge = tl.load(program + FIRST_EDGE + tile * 32 + t)
+            w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_k, ACC_DTYPE)
+            s += tl.where(exists[None, :], d[:, None] * w[None, :], 0.0)
     return s
 
 
 @triton.jit
-def _steep(
-    values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
-    CODES: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, WIDE: tl.constexpr,
+def _activation_grads(
+    values, z_values, program, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+    CODES: tl.constexpr, HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """(BB, 32) f'(z), times what dropout multiplied with."""
-    a = tl.load(values + at).to(WIDE)
+    """(BLOCK_B, 32) d a / d z = f'(z), times the factor of dropout.
+
+    Stored is scale * f(z), and derivatives are in z or f(z). Where scale is 0, so is the result, whatever f(z) was.
+    """
+    a = tl.load(values + at).to(ACC_DTYPE)
     z = a
-    if KEEP_Z:
-        z = tl.load(z_values + at).to(WIDE)
+    if SAVE_Z:
+        z = tl.load(z_values + at).to(ACC_DTYPE)
     code = tl.full((1, 32), 0, tl.int32)
     if CODES & (CODES - 1) != 0:
         code += tl.load(program + CODE + row)[None, :]
-    if DROP:
-        scale = scales_of(program, draw, row, r, NODE, HIDDEN, threshold, p_bits, WIDE)
-        return slope(z, a / tl.where(scale == 0, 1.0, scale), code, CODES) * scale
-    return slope(z, a, code, CODES)
+    if HAS_DROPOUT:
+        scale = dropout_scales(program, pass_key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
+        return activation_grad(z, a / tl.where(scale == 0, 1.0, scale), code, CODES) * scale
+    return activation_grad(z, a, code, CODES)
 
 
 @triton.jit
-def _sweep_back(sums, steep, rows, near, first, COUNT: tl.constexpr, SPAN: tl.constexpr, FOURS: tl.constexpr,
-                BB: tl.constexpr):  # fmt: skip
-    """COUNT steps from the last to the first: add what a neuron gives to the sums of its panel and of earlier ones."""
-    four = four_of(sums[0], first + COUNT - 4, BB)
+def _sweep_backward(
+    sums, dadz, rows, quad_weights, first,
+    COUNT: tl.constexpr, SEGMENT: tl.constexpr, QUADS: tl.constexpr, BLOCK_B: tl.constexpr,
+):  # fmt: skip
+    """COUNT steps of a backward substitution: neuron first + i is final, its contributions go to all earlier sums.
+
+    sums: SEGMENT tensors (BLOCK_B, 32), those of this panel and of the ones before it. Invariant before step i: sums
+    include all neurons after first + i; with QUADS, quad[k] is the sum of the k-th neuron of the current quad,
+    complete for k = i % 4.
+    """
+    quad = take_quad(sums[0], first + COUNT - 4, BLOCK_B)
     for i in tl.static_range(COUNT - 1, -1, -1):
-        if FOURS and i % 4 == 3 and i < COUNT - 1:
-            four = four_of(sums[0], first + i - 3, BB)
-        own = sums[0] * steep
-        d = four[i % 4] * column_of(steep, first + i, BB) if FOURS else column_of(own, first + i, BB)
-        rest = ()
+        if QUADS and i % 4 == 3 and i < COUNT - 1:
+            quad = take_quad(sums[0], first + i - 3, BLOCK_B)
+        deltas = sums[0] * dadz
+        d = quad[i % 4] * take_column(dadz, first + i, BLOCK_B) if QUADS else take_column(deltas, first + i, BLOCK_B)
+        next_quad = ()
         for k in tl.static_range(4):
-            s = four[k]
-            if FOURS and k < i % 4:
-                s = tl.fma(d, near[i // 4 * 16 + k * 4 + i % 4], s)
-            rest = rest + (s,)  # type: ignore[assignment] # noqa: RUF005
-        four = rest
-        found = ()
-        for k in tl.static_range(SPAN):
-            found = found + (tl.fma(d, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
-        sums = found
+            s = quad[k]
+            if QUADS and k < i % 4:
+                s = tl.fma(d, quad_weights[i // 4 * 16 + k * 4 + i % 4], s)
+            next_quad = next_quad + (s,)  # type: ignore[assignment] # noqa: RUF005
+        quad = next_quad
+        next_sums = ()
+        for k in tl.static_range(SEGMENT):
+            next_sums = next_sums + (tl.fma(d, rows[k * COUNT + i], sums[k]),)  # type: ignore[assignment] # noqa: RUF005
+        sums = next_sums
     return sums
 
 
 @triton.jit
-def _given(out_grad, column, r, B, columns, WIDE: tl.constexpr):
-    """The gradients that came for these columns and samples; 0 where a column is negative."""
-    mask = (column >= 0) & (r < B)
-    return tl.load(out_grad + r.to(tl.int64) * columns + column, mask=mask, other=0.0).to(WIDE)
+def _load_out_grad(out_grad, column, samples, B, columns, ACC_DTYPE: tl.constexpr):
+    """out_grad[samples, column]; 0 where a column is negative, and beyond the batch."""
+    mask = (column >= 0) & (samples < B)
+    return tl.load(out_grad + samples.to(tl.int64) * columns + column, mask=mask, other=0.0).to(ACC_DTYPE)
 
 
 @triton.jit
-def _slow_backward(
-    out_grad, weight, values, z_values, found, draw, program, r, B, columns, lead, threshold, p_bits,
-    first_panel, last_panel,
-    CODE, NODE, HIDDEN, OUT_OF, BACK_START, BACK_TILE, BACK_PANEL, WORD, BASE, OWN_WORD, OWN_BASE,
-    BB: tl.constexpr, CODES: tl.constexpr, DROP: tl.constexpr, KEEP_Z: tl.constexpr, WIDE: tl.constexpr,
+def _backward_by_edges(
+    out_grad, weight, values, z_values, deltas, pass_key, program, samples, B, columns, input_blocks,
+    threshold, p_bits, first_panel, last_panel, CODE, NODE, HIDDEN, OUT_COLUMN, OUT_TILE_START, OUT_TILE, OUT_PANEL,
+    EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
+    BLOCK_B: tl.constexpr, CODES: tl.constexpr, HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr,
+    ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """The same walk over edges that exist, and no others."""
-    kk = tl.arange(0, 32)
-    later = found + lead * 32 * BB
+    """The same substitution over the edges that exist, and no others: for slices with a delta that isn't finite."""
+    offs_k = tl.arange(0, 32)
+    panel_deltas = deltas + input_blocks * 32 * BLOCK_B
     for i in range(last_panel - first_panel):
         panel = last_panel - 1 - i
-        row = (lead + panel) * 32 + kk
-        at = row[None, :] * BB + tl.arange(0, BB)[:, None]
-        first = tl.load(program + BACK_START + lead + panel)
-        last = tl.load(program + BACK_START + lead + panel + 1)
-        s = _by_edges_back(later, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last, BB, WIDE)
-        s += _given(out_grad, tl.load(program + OUT_OF + row)[None, :], r[:, None], B, columns, WIDE)
-        steep = _steep(
-            values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
-            CODES, DROP, KEEP_Z, WIDE,
+        row = (input_blocks + panel) * 32 + offs_k
+        at = row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+        first = tl.load(program + OUT_TILE_START + input_blocks + panel)
+        last = tl.load(program + OUT_TILE_START + input_blocks + panel + 1)
+        s = _edge_sums_backward(
+            panel_deltas, weight, program, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last, BLOCK_B, ACC_DTYPE
+        )
+        column = tl.load(program + OUT_COLUMN + row)[None, :]
+        s += _load_out_grad(out_grad, column, samples[:, None], B, columns, ACC_DTYPE)
+        dadz = _activation_grads(
+            values, z_values, program, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+            CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
         )  # fmt: skip
         for step in range(32):
+            # Invariant: s includes all neurons after t of this panel.
             t = 31 - step
-            d = column_of(s * steep, t, BB)
-            word = tl.load(program + OWN_WORD + panel * 32 + t)
-            w, has = edge_weights(weight, word, tl.load(program + OWN_BASE + panel * 32 + t), kk, WIDE)
-            s += tl.where(has[None, :], d * w[None, :], 0.0)
-        tl.store(found + at, s * steep)
+            d = take_column(s * dadz, t, BLOCK_B)
+            edge_mask = tl.load(program + DIAGONAL_EDGE_MASK + panel * 32 + t)
+            first_edge = tl.load(program + DIAGONAL_FIRST_EDGE + panel * 32 + t)
+            w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_k, ACC_DTYPE)
+            s += tl.where(exists[None, :], d * w[None, :], 0.0)
+        tl.store(deltas + at, s * dadz)
         tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=RUNTIME)
-def panels_backward(
-    out_grad, key, weight, x_grad, kept, deltas, sums, weight_grad, bias_grad, program, table,
-    B, I, columns, rows, lead, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
-    first_panel, last_panel, counts,
-    CODE, NODE, HIDDEN, OUT_OF, BACK_START, UPPER, BACK_TILE, BACK_PANEL, WORD, BASE, OWN_WORD, OWN_BASE,
-    BB: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr, FOURS: tl.constexpr, CODES: tl.constexpr,
-    DROP: tl.constexpr, KEEP_Z: tl.constexpr, X_GRAD: tl.constexpr, SUMS: tl.constexpr, FIRST: tl.constexpr,
-    WIDE: tl.constexpr,
+def tiled_backward_kernel(
+    out_grad, key, weight, x_grad, saved, deltas, partials, weight_grad, bias_grad, program, table,
+    B, I, columns, rows, input_blocks, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
+    first_panel, last_panel, num_counters,
+    CODE, NODE, HIDDEN, OUT_COLUMN, OUT_TILE_START, END_TILE, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE,
+    DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
+    BLOCK_B: tl.constexpr, SEGMENT: tl.constexpr, UNROLL: tl.constexpr, QUADS: tl.constexpr, CODES: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr, NEEDS_X_GRAD: tl.constexpr, SPLIT_K: tl.constexpr,
+    FIRST_SEGMENT: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """D = f'(z) (g + W^T d), panel by panel from the last, for BB samples; then the gradient of x.
+    """Compute d = f'(z) (g + W^T d) for the panels first_panel:last_panel from the last, and BLOCK_B samples.
 
-    One loop walks over all panels, and what a panel needs is read ahead, as in `panels_forward`. The first program also
-    lays out the zeros that `panels_weights` counts with, after the deltas.
+    The launch of the first panels also computes the gradient of x, g + W^T d of the inputs, where the tiles out of
+    input block j that stay within the segment are out_tile_start[j]:end_tile[j]. FIRST_SEGMENT and SPLIT_K are as in
+    `tiled_forward_kernel`, "first" being the last panels. The first program sets the counters to 0 that
+    `tiled_weight_grad_kernel` uses.
     """
-    piece = tl.program_id(0)
-    if FIRST and piece == 0:
-        note(table, _OUT_GRAD, out_grad)
-        note(table, _KEY, key)
-        note(table, _WEIGHT, weight)
-        note(table, _X_GRAD, x_grad)
-        note(table, _KEPT, kept)
-        note(table, _DELTAS, deltas)
-        note(table, _SUMS, sums)
-        note(table, _WEIGHT_GRAD, weight_grad)
-        note(table, _BIAS_GRAD, bias_grad)
-    if SUMS:
-        out_grad = address(table, _OUT_GRAD, out_grad.dtype.element_ty)
-        key = address(table, _KEY, key.dtype.element_ty)
-        weight = address(table, _WEIGHT, weight.dtype.element_ty)
-        x_grad = own_address(table, _X_GRAD, x_grad.dtype.element_ty)
-        kept = own_address(table, _KEPT, kept.dtype.element_ty)
-        deltas = own_address(table, _DELTAS, deltas.dtype.element_ty)
-        sums = own_address(table, _SUMS, sums.dtype.element_ty)
-    CHUNKS: tl.constexpr = 32 // STEPS
-    draw = tl.load(key)
-    size = (rows * BB).to(tl.int64)
+    slice_id = tl.program_id(0)
+    if FIRST_SEGMENT and slice_id == 0:
+        store_address(table, _OUT_GRAD, out_grad)
+        store_address(table, _KEY, key)
+        store_address(table, _WEIGHT, weight)
+        store_address(table, _X_GRAD, x_grad)
+        store_address(table, _SAVED, saved)
+        store_address(table, _DELTAS, deltas)
+        store_address(table, _PARTIALS, partials)
+        store_address(table, _WEIGHT_GRAD, weight_grad)
+        store_address(table, _BIAS_GRAD, bias_grad)
+    if SPLIT_K:
+        out_grad = load_pointer(table, _OUT_GRAD, out_grad.dtype.element_ty)
+        key = load_pointer(table, _KEY, key.dtype.element_ty)
+        weight = load_pointer(table, _WEIGHT, weight.dtype.element_ty)
+        x_grad = load_aligned_pointer(table, _X_GRAD, x_grad.dtype.element_ty)
+        saved = load_aligned_pointer(table, _SAVED, saved.dtype.element_ty)
+        deltas = load_aligned_pointer(table, _DELTAS, deltas.dtype.element_ty)
+        partials = load_aligned_pointer(table, _PARTIALS, partials.dtype.element_ty)
+    CHUNKS: tl.constexpr = 32 // UNROLL
+    pass_key = tl.load(key)
+    size = (rows * BLOCK_B).to(tl.int64)
     stride = slices * size
-    packed = packed_after(kept, stride * (2 if KEEP_Z else 1), WIDE) + (lead + panels) * SPAN * 1024
-    if piece == 0:
-        for j in range(0, counts, 32):
+    packed = packed_tiles(saved, stride * (2 if SAVE_Z else 1), ACC_DTYPE) + (input_blocks + panels) * SEGMENT * 1024
+    if slice_id == 0:
+        for j in range(0, num_counters, 32):
             i = j + tl.arange(0, 32)
-            tl.store(deltas + stride + i, tl.zeros((32,), WIDE), mask=i < counts)
-    values = kept + piece * size
-    z_values = kept + (slices + piece) * size
-    found = deltas + piece * size
-    r = piece * BB + tl.arange(0, BB)
-    kk = tl.arange(0, 32)
-    bb = tl.arange(0, BB)
-    row = (lead + last_panel - 1) * 32 + kk
-    end = (lead + first_panel) * 32
-    every = row[None, :, None] - 32 * tl.arange(0, SPAN)[None, None, :]  # the rows of all panels, loaded at once
-    column = tl.load(program + OUT_OF + every, mask=every >= end, other=-1)
-    given = _given(out_grad, column, r[:, None, None], B, columns, WIDE)
-    if SUMS:
-        given += sums_at(sums, piece * size + every * BB + bb[:, None, None], every >= end, stride, SUMS)
-    gained = parts(given, BB, 32, SPAN)
-    odd = tl.zeros((BB, 32), tl.int32)
+            tl.store(deltas + stride + i, tl.zeros((32,), ACC_DTYPE), mask=i < num_counters)
+    values = saved + slice_id * size
+    z_values = saved + (slices + slice_id) * size
+    slice_deltas = deltas + slice_id * size
+    samples = slice_id * BLOCK_B + tl.arange(0, BLOCK_B)
+    offs_k = tl.arange(0, 32)
+    offs_b = tl.arange(0, BLOCK_B)
+    row = (input_blocks + last_panel - 1) * 32 + offs_k
+    end = (input_blocks + first_panel) * 32
+    # The sums start as g and what later segments contribute; those of all panels are loaded at once.
+    panel_rows = row[None, :, None] - 32 * tl.arange(0, SEGMENT)[None, None, :]
+    column = tl.load(program + OUT_COLUMN + panel_rows, mask=panel_rows >= end, other=-1)
+    initial = _load_out_grad(out_grad, column, samples[:, None, None], B, columns, ACC_DTYPE)
+    if SPLIT_K:
+        partial_at = slice_id * size + panel_rows * BLOCK_B + offs_b[:, None, None]
+        initial += load_partials(partials, partial_at, panel_rows >= end, stride, SPLIT_K)
+    sums = unstack(initial, BLOCK_B, 32, SEGMENT)
+    nonfinite = tl.zeros((BLOCK_B, 32), tl.int32)
     for step in tl.range(0, (last_panel - first_panel) * CHUNKS, num_stages=3):
+        # Invariant: sums[k] belong to panel - k, and include later panels and neurons from t + UNROLL on of this one.
         panel = last_panel - 1 - step // CHUNKS
-        t = 32 - STEPS - step % CHUNKS * STEPS
-        there = panel - tl.arange(0, SPAN) >= first_panel
-        behind = walk_rows(packed, tiles + panel * SPAN, there, t, STEPS, SPAN)
-        near = near_weights(packed, tiles + panel * SPAN, t, STEPS)
-        row = (lead + panel) * 32 + kk
-        at = row[None, :] * BB + bb[:, None]
-        steep = _steep(
-            values, z_values, program, draw, row, at, r, CODE, NODE, HIDDEN, threshold, p_bits,
-            CODES, DROP, KEEP_Z, WIDE,
+        t = 32 - UNROLL - step % CHUNKS * UNROLL
+        in_segment = panel - tl.arange(0, SEGMENT) >= first_panel
+        tile_rows = load_tile_rows(packed, tiles + panel * SEGMENT, in_segment, t, UNROLL, SEGMENT)
+        quad_weights = load_quad_weights(packed, tiles + panel * SEGMENT, t, UNROLL)
+        row = (input_blocks + panel) * 32 + offs_k
+        at = row[None, :] * BLOCK_B + offs_b[:, None]
+        dadz = _activation_grads(
+            values, z_values, program, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+            CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
         )  # fmt: skip
-        gained = _sweep_back(gained, steep, behind, near, t, STEPS, SPAN, FOURS, BB)
+        sums = _sweep_backward(sums, dadz, tile_rows, quad_weights, t, UNROLL, SEGMENT, QUADS, BLOCK_B)
         if t == 0:
-            s = gained[0]
-            tl.store(found + at, s * steep)
-            odd |= not_finite(s * steep)  # nor is it where s isn't
-            gained = moved_on(gained, SPAN)
-    if tl.sum(odd) != 0:
+            s = sums[0]
+            tl.store(slice_deltas + at, s * dadz)
+            nonfinite |= is_nonfinite(s * dadz)  # which it is wherever s is
+            sums = shift(sums, SEGMENT)
+    if tl.sum(nonfinite) != 0:
         tl.debug_barrier()
-        _slow_backward(
-            out_grad, weight, values, z_values, found, draw, program, r, B, columns, lead, threshold, p_bits,
-            first_panel, last_panel, CODE, NODE, HIDDEN, OUT_OF, BACK_START, BACK_TILE, BACK_PANEL, WORD, BASE,
-            OWN_WORD, OWN_BASE, BB, CODES, DROP, KEEP_Z, WIDE,
+        _backward_by_edges(
+            out_grad, weight, values, z_values, slice_deltas, pass_key, program, samples, B, columns, input_blocks,
+            threshold, p_bits, first_panel, last_panel, CODE, NODE, HIDDEN, OUT_COLUMN, OUT_TILE_START, OUT_TILE,
+            OUT_PANEL, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
+            BLOCK_B, CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
         )  # fmt: skip
-    if X_GRAD and first_panel == 0:
+    if NEEDS_X_GRAD and first_panel == 0:
         tl.debug_barrier()
-        later = found + lead * 32 * BB
-        for j in range(lead):
-            row = j * 32 + kk
-            first = tl.load(program + BACK_START + j)
-            last = tl.load(program + UPPER + j)
-            s = _products_back(later, packed, program, bb, BACK_TILE, BACK_PANEL, first, last, BB, 2, 1, WIDE)
-            if SUMS:
-                s += sums_at(sums, piece * size + row[None, :] * BB + tl.arange(0, BB)[:, None], True, stride, SUMS)
-            if tl.sum(not_finite(s)) != 0:
-                last = tl.load(program + BACK_START + j + 1)
-                s = _by_edges_back(later, weight, program, BACK_TILE, BACK_PANEL, WORD, BASE, first, last, BB, WIDE)
-            s += _given(out_grad, tl.load(program + OUT_OF + row)[None, :], r[:, None], B, columns, WIDE)
-            mask = (row < I)[None, :] & (r < B)[:, None]
-            tl.store(x_grad + r[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
+        panel_deltas = slice_deltas + input_blocks * 32 * BLOCK_B
+        for j in range(input_blocks):
+            row = j * 32 + offs_k
+            first = tl.load(program + OUT_TILE_START + j)
+            last = tl.load(program + END_TILE + j)
+            s = _tile_products_backward(
+                panel_deltas, packed, program, offs_b, OUT_TILE, OUT_PANEL, first, last, BLOCK_B, 2, 1, ACC_DTYPE
+            )
+            if SPLIT_K:
+                partial_at = slice_id * size + row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+                s += load_partials(partials, partial_at, True, stride, SPLIT_K)
+            if tl.sum(is_nonfinite(s)) != 0:
+                last = tl.load(program + OUT_TILE_START + j + 1)
+                s = _edge_sums_backward(
+                    panel_deltas, weight, program, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last,
+                    BLOCK_B, ACC_DTYPE,
+                )  # fmt: skip
+            column = tl.load(program + OUT_COLUMN + row)[None, :]
+            s += _load_out_grad(out_grad, column, samples[:, None], B, columns, ACC_DTYPE)
+            mask = (row < I)[None, :] & (samples < B)[:, None]
+            tl.store(x_grad + samples[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
 
 
 @triton.jit
-def _batch_rows(values, row, r, size, slices, B, BB: tl.constexpr, WIDE: tl.constexpr):
-    """(32, KB) values of a block at samples r, 0 beyond the batch."""
-    piece = r // BB
-    at = row[:, None] * BB + (piece.to(tl.int64) * size + r % BB)[None, :]
-    found = tl.load(values + at, mask=(piece < slices)[None, :], other=0.0).to(WIDE)  # whole slices: wide loads
-    return tl.where((r < B)[None, :], found, 0.0)
+def _load_batch_rows(values, row, samples, size, slices, B, BLOCK_B: tl.constexpr, ACC_DTYPE: tl.constexpr):
+    """(32, BLOCK_K) of values (S, R, BLOCK_B) at these rows and samples, 0 beyond the batch."""
+    slice_id = samples // BLOCK_B
+    at = row[:, None] * BLOCK_B + (slice_id.to(tl.int64) * size + samples % BLOCK_B)[None, :]
+    # Masked by slice and not by sample: wide loads.
+    v = tl.load(values + at, mask=(slice_id < slices)[None, :], other=0.0).to(ACC_DTYPE)
+    return tl.where((samples < B)[None, :], v, 0.0)
 
 
 @triton.jit
-def _from_all(acc, total, room, tiles, i, BIASED: tl.constexpr, WIDE: tl.constexpr):
-    """Lay down what this program found for tile i; the last to do so has the sum over all, in their order."""
-    shares = tl.num_programs(1)
-    kk = tl.arange(0, 32)
-    place = kk[:, None] * 32 + kk[None, :]
-    mine = room + tiles + (i * shares + tl.program_id(1)).to(tl.int64) * 1056
-    tl.store(mine + place, acc)
-    if BIASED:
-        tl.store(mine + 1024 + kk, total)
-    tl.debug_barrier()
-    last = tl.atomic_add(room.to(tl.pointer_type(tl.int32), bitcast=True) + i, 1) == shares - 1
-    if last:
-        acc = tl.zeros((32, 32), WIDE)
-        total = tl.zeros((32,), WIDE)
-        for k in range(shares):
-            theirs = room + tiles + (i * shares + k).to(tl.int64) * 1056
-            acc += tl.load(theirs + place)
-            if BIASED:
-                total += tl.load(theirs + 1024 + kk)
-    return acc, total, last
+def _reduce_split_k(acc, bias_acc, workspace, tiles, i, HAS_BIAS: tl.constexpr, ACC_DTYPE: tl.constexpr):
+    """Store this program's partial sums of tile i; the last program to do so returns the sum of all, in their order.
 
-
-@triton.jit(do_not_specialize=RUNTIME)
-def panels_weights(
-    kept, deltas, weight_grad, bias_grad, program, table,
-    B, rows, lead, tiles, panels, slices,
-    BLOCK, WORD, BASE, OWN_WORD, OWN_BASE, BIAS_AT, TILE_PANEL,
-    BB: tl.constexpr, KB: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr, TABLE: tl.constexpr,
-    WIDE: tl.constexpr,
-):  # fmt: skip
-    """dW[u, v] = the sum over the batch of a[u] d[v], a tile for each program; diagonal ones sum the biases, too.
-
-    Where tiles are few, several programs share the batch of each (SHARED).
+    workspace: `tiles` counters, then (tiles, split_k, 1056). An atomic decides who adds up, never in which order.
     """
-    if TABLE:
-        kept = own_address(table, _KEPT, kept.dtype.element_ty)
-        deltas = own_address(table, _DELTAS, deltas.dtype.element_ty)
-        weight_grad = own_address(table, _WEIGHT_GRAD, weight_grad.dtype.element_ty)
-        bias_grad = own_address(table, _BIAS_GRAD, bias_grad.dtype.element_ty)
-    i = tl.program_id(0)
-    own = i >= tiles
-    kk = tl.arange(0, 32)
-    panel = tl.load(program + TILE_PANEL + i, mask=i < tiles, other=0)
-    block = tl.load(program + BLOCK + i, mask=i < tiles, other=0)
-    panel = tl.where(own, i - tiles, panel)
-    block = tl.where(own, lead + i - tiles, block)
-    size = (rows * BB).to(tl.int64)
-    acc = tl.zeros((32, 32), WIDE)
-    total = tl.zeros((32,), WIDE)
-    part = tl.cdiv(tl.cdiv(B, KB), tl.num_programs(1)) * KB
-    first = tl.program_id(1) * part
-    for j in tl.range(first, tl.minimum(first + part, B), KB, num_stages=2):
-        r = j + tl.arange(0, KB)
-        d = _batch_rows(deltas, (lead + panel) * 32 + kk, r, size, slices, B, BB, WIDE)
-        a = _batch_rows(kept, block * 32 + kk, r, size, slices, B, BB, WIDE)
-        acc = tl.dot(d, tl.trans(a), acc, input_precision="ieee", out_dtype=WIDE)
-        if BIASED:
-            total += tl.sum(d, 1)
-    done = True
-    if SHARED:
-        acc, total, done = _from_all(acc, total, deltas + slices * size, tiles + panels, i, BIASED, WIDE)
-    if done:
-        word_at = tl.where(own, OWN_WORD + (i - tiles) * 32, WORD + i * 32)
-        base_at = tl.where(own, OWN_BASE + (i - tiles) * 32, BASE + i * 32)
-        has, edge = tile_edges(program, word_at, base_at)
-        tl.store(weight_grad + edge, acc, mask=has)
-        if BIASED:
-            at = tl.load(program + BIAS_AT + (lead + panel) * 32 + kk)
-            tl.store(bias_grad + at, total, mask=(at >= 0) & own)
+    split_k = tl.num_programs(1)
+    offs_k = tl.arange(0, 32)
+    offsets = offs_k[:, None] * 32 + offs_k[None, :]
+    partial = workspace + tiles + (i * split_k + tl.program_id(1)).to(tl.int64) * 1056
+    tl.store(partial + offsets, acc)
+    if HAS_BIAS:
+        tl.store(partial + 1024 + offs_k, bias_acc)
+    tl.debug_barrier()
+    last = tl.atomic_add(workspace.to(tl.pointer_type(tl.int32), bitcast=True) + i, 1) == split_k - 1
+    if last:
+        acc = tl.zeros((32, 32), ACC_DTYPE)
+        bias_acc = tl.zeros((32,), ACC_DTYPE)
+        for k in range(split_k):
+            other = workspace + tiles + (i * split_k + k).to(tl.int64) * 1056
+            acc += tl.load(other + offsets)
+            if HAS_BIAS:
+                bias_acc += tl.load(other + 1024 + offs_k)
+    return acc, bias_acc, last
 
 
 @triton.jit(do_not_specialize=RUNTIME)
-def panels_products_back(
-    program, table, rows, lead, slices, near, first_block, LOWER, UPPER, BACK_TILE, BACK_PANEL,
-    BB: tl.constexpr, P: tl.constexpr, G: tl.constexpr, STAGES: tl.constexpr, KEEP_Z: tl.constexpr,
-    X: tl.constexpr, WIDE: tl.constexpr,
+def tiled_weight_grad_kernel(
+    saved, deltas, weight_grad, bias_grad, program, table,
+    B, rows, input_blocks, tiles, panels, slices,
+    TILE_BLOCK, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE, BIAS_INDEX, TILE_PANEL,
+    BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SPLIT_K: tl.constexpr,
+    FROM_TABLE: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """The same for a backward pass: what a stretch of blocks takes from all panels after the stretch."""
-    kept = own_address(table, _KEPT, X)
-    deltas = own_address(table, _DELTAS, WIDE)
-    sums = own_address(table, _SUMS, WIDE)
+    """dW[u, v] = sum over the batch of a[u] d[v] for the edges of a tile; diagonal tiles also db[v] = sum of d[v].
+
+    Grid: (tiles and then diagonal tiles, split_k). The products of a whole 32x32 tile are computed, and those stored
+    that are edges. HAS_SPLIT_K: several programs share the batch of each tile.
+    """
+    if FROM_TABLE:
+        saved = load_aligned_pointer(table, _SAVED, saved.dtype.element_ty)
+        deltas = load_aligned_pointer(table, _DELTAS, deltas.dtype.element_ty)
+        weight_grad = load_aligned_pointer(table, _WEIGHT_GRAD, weight_grad.dtype.element_ty)
+        bias_grad = load_aligned_pointer(table, _BIAS_GRAD, bias_grad.dtype.element_ty)
+    i = tl.program_id(0)
+    diagonal = i >= tiles
+    offs_k = tl.arange(0, 32)
+    panel = tl.load(program + TILE_PANEL + i, mask=i < tiles, other=0)
+    block = tl.load(program + TILE_BLOCK + i, mask=i < tiles, other=0)
+    panel = tl.where(diagonal, i - tiles, panel)
+    block = tl.where(diagonal, input_blocks + i - tiles, block)
+    size = (rows * BLOCK_B).to(tl.int64)
+    acc = tl.zeros((32, 32), ACC_DTYPE)
+    bias_acc = tl.zeros((32,), ACC_DTYPE)
+    part = tl.cdiv(tl.cdiv(B, BLOCK_K), tl.num_programs(1)) * BLOCK_K
+    first = tl.program_id(1) * part
+    for j in tl.range(first, tl.minimum(first + part, B), BLOCK_K, num_stages=2):
+        # Invariant: acc and bias_acc hold the samples first:j.
+        samples = j + tl.arange(0, BLOCK_K)
+        d = _load_batch_rows(deltas, (input_blocks + panel) * 32 + offs_k, samples, size, slices, B, BLOCK_B, ACC_DTYPE)
+        a = _load_batch_rows(saved, block * 32 + offs_k, samples, size, slices, B, BLOCK_B, ACC_DTYPE)
+        acc = tl.dot(d, tl.trans(a), acc, input_precision="ieee", out_dtype=ACC_DTYPE)
+        if HAS_BIAS:
+            bias_acc += tl.sum(d, 1)
+    complete = True
+    if HAS_SPLIT_K:
+        workspace = deltas + slices * size
+        acc, bias_acc, complete = _reduce_split_k(acc, bias_acc, workspace, tiles + panels, i, HAS_BIAS, ACC_DTYPE)
+    if complete:
+        edge_mask_at = tl.where(diagonal, DIAGONAL_EDGE_MASK + (i - tiles) * 32, EDGE_MASK + i * 32)
+        first_edge_at = tl.where(diagonal, DIAGONAL_FIRST_EDGE + (i - tiles) * 32, FIRST_EDGE + i * 32)
+        exists, edge = decode_tile_edges(program, edge_mask_at, first_edge_at)
+        tl.store(weight_grad + edge, acc, mask=exists)
+        if HAS_BIAS:
+            index = tl.load(program + BIAS_INDEX + (input_blocks + panel) * 32 + offs_k)
+            tl.store(bias_grad + index, bias_acc, mask=(index >= 0) & diagonal)
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def tiled_products_backward_kernel(
+    program, table, rows, input_blocks, slices, forward_slots, first_block, FIRST_TILE, END_TILE, OUT_TILE, OUT_PANEL,
+    BLOCK_B: tl.constexpr, SLICES_PER_PROGRAM: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr,
+    SAVE_Z: tl.constexpr, X_DTYPE: tl.constexpr, ACC_DTYPE: tl.constexpr,
+):  # fmt: skip
+    """partials[:, :, rows of a segment] = what all panels after the segment contribute to it.
+
+    Grid: (groups of SLICES_PER_PROGRAM slices, blocks of the segment, SPLIT_K), as in `tiled_products_kernel`.
+    """
+    saved = load_aligned_pointer(table, _SAVED, X_DTYPE)
+    deltas = load_aligned_pointer(table, _DELTAS, ACC_DTYPE)
+    partials = load_aligned_pointer(table, _PARTIALS, ACC_DTYPE)
     block = first_block + tl.program_id(1)
-    size = (rows * BB).to(tl.int64)
-    packed = packed_after(kept, slices * size * (2 if KEEP_Z else 1), WIDE) + near * 1024
-    column, there = columns_of(tl.program_id(0) * P, slices, size, BB, P)
-    first, last = share(tl.load(program + LOWER + block), tl.load(program + UPPER + block))
-    later = deltas + lead * 32 * BB
-    s = _products_back(later, packed, program, column, BACK_TILE, BACK_PANEL, first, last, BB, G, STAGES, WIDE)
+    size = (rows * BLOCK_B).to(tl.int64)
+    packed = packed_tiles(saved, slices * size * (2 if SAVE_Z else 1), ACC_DTYPE) + forward_slots * 1024
+    column, exists = slice_columns(tl.program_id(0) * SLICES_PER_PROGRAM, slices, size, BLOCK_B, SLICES_PER_PROGRAM)
+    first, last = split_range(tl.load(program + FIRST_TILE + block), tl.load(program + END_TILE + block))
+    panel_deltas = deltas + input_blocks * 32 * BLOCK_B
+    s = _tile_products_backward(
+        panel_deltas, packed, program, column, OUT_TILE, OUT_PANEL, first, last,
+        BLOCK_B, TILE_GROUP, STAGES, ACC_DTYPE,
+    )  # fmt: skip
     row = block * 32 + tl.arange(0, 32)
-    own = sums + tl.program_id(2) * slices * size
-    tl.store(own + row[None, :] * BB + column[:, None], s, mask=there[:, None])
+    partial = partials + tl.program_id(2) * slices * size
+    tl.store(partial + row[None, :] * BLOCK_B + column[:, None], s, mask=exists[:, None])

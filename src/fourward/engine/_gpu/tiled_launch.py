@@ -1,6 +1,6 @@
-"""The launches over panels: one for all of them, or one for each stretch and one for the products between two.
+"""The launches of the tiled layout: one for all panels, or one for each segment and one for the products between two.
 
-The first stretch notes the addresses of its tensors in a table, where the other launches look them up.
+The launch of the first segment writes the addresses of its tensors into a table, where all others load them.
 """
 
 from __future__ import annotations
@@ -9,138 +9,160 @@ import torch
 from torch import Tensor
 
 from fourward.engine._gpu import heuristics
-from fourward.engine._gpu.cuda_graphs import graphs_of
-from fourward.engine._gpu.launch_key import TYPES, Case
-from fourward.engine._gpu.launcher import Launch, blanks, counters, holds, rehearsing
-from fourward.engine._gpu.tiled_backward import panels_backward, panels_products_back, panels_weights
-from fourward.engine._gpu.tiled_forward import panels_forward, panels_products
+from fourward.engine._gpu.cuda_graphs import find_graphs
+from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
+from fourward.engine._gpu.launcher import Launch, counters, max_resident_programs, placeholders, precompiling
+from fourward.engine._gpu.tiled_backward import (
+    tiled_backward_kernel,
+    tiled_products_backward_kernel,
+    tiled_weight_grad_kernel,
+)
+from fourward.engine._gpu.tiled_forward import tiled_forward_kernel, tiled_products_kernel
 
-Numbers = tuple[int, ...]
+_FORWARD = (*FORWARD_TENSORS, "partials", "table")
+_BACKWARD = (
+    *("out_grad", "key", "weight", "x_grad", "saved", "deltas", "partials", "weight_grad", "bias_grad"),
+    *("program", "table"),
+)
 
 
 class Forward:
-    """A forward pass, tensors apart."""
+    """A forward pass, apart from tensors."""
 
-    def __init__(self, case: Case) -> None:
-        self.rehearsed = False
-        self.first, *self.others = _forward(case)  # of a stretch, of products, of a stretch, ...
-        self.wide, self.sums = case.wide, _sums(case)
+    def __init__(self, key: LaunchKey) -> None:
+        self.precompiled = False
+        self.first, *self.rest = _forward_launches(key)  # of a segment, of products, of a segment, ...
+        self.acc_dtype, self.num_partials = key.acc_dtype, _count_partials(key)
 
-    def __call__(self, tensors: tuple[Tensor, ...], program: Tensor) -> None:
-        """Launch, given x, weight, bias, key, out and what is kept."""
-        if not self.others:
-            self.first(*tensors, tensors[5], program, counters(program.device))
+    def __call__(self, tensors: tuple[Tensor, ...]) -> None:
+        """Launch with FORWARD_TENSORS."""
+        program = tensors[6]
+        if not self.rest:
+            self.first((*tensors, tensors[5], counters(program.device)))  # partials aren't used
             return
-        given = *tensors, _room(tensors[0], self.sums, self.wide), program
+        arguments = *tensors, _workspace(tensors[0], self.num_partials, self.acc_dtype)
 
-        def others(table: Tensor) -> None:
-            apart = *blanks(given[:4]), *given[4:]
-            for i, launch in enumerate(self.others):
-                launch(*(apart if i % 2 else apart[7:]), table)
+        def launch_rest(table: Tensor) -> None:
+            captured = *placeholders(arguments[:4]), *arguments[4:], table
+            for launch in self.rest:
+                launch(captured)
 
-        graphs_of(program).run(self, program.device, lambda table: self.first(*given, table), others)
+        find_graphs(program).run(self, program.device, lambda table: self.first((*arguments, table)), launch_rest)
 
 
 class Backward:
-    """A backward pass, tensors apart."""
+    """A backward pass, apart from tensors."""
 
-    def __init__(self, case: Case) -> None:
-        self.rehearsed = False
-        s, shares = case.shape, heuristics.shares_of(case.shape, case.batch)
-        self.first, *self.others, self.weights = _backward(case)
-        self.wide, self.sums = case.wide, _sums(case)
-        self.deltas = case.slices * s.rows * case.how.width + (shares > 1) * (s.tiles + s.panels) * (1 + shares * 1056)
+    def __init__(self, key: LaunchKey) -> None:
+        self.precompiled = False
+        self.first, *self.rest, self.weight_grad = _backward_launches(key)
+        self.acc_dtype, self.num_partials = key.acc_dtype, _count_partials(key)
+        shape, split_k = key.shape, heuristics.choose_split_k(key.shape, key.batch)
+        split_k_workspace = (shape.tiles + shape.panels) * (1 + split_k * 1056) if split_k > 1 else 0
+        self.num_deltas = key.slices * shape.rows * key.config.block_b + split_k_workspace
 
-    def __call__(self, tensors: tuple[Tensor, ...], program: Tensor, weight: Tensor) -> None:
-        """Launch, given out_grad, key, x_grad, what was kept, weight_grad and bias_grad."""
-        out_grad, key, x_grad, kept, *grads = tensors
-        deltas = _room(kept, self.deltas, self.wide)
-        sums = _room(kept, self.sums, self.wide) if self.others else deltas
-        given = out_grad, key, weight, x_grad, kept, deltas, sums, *grads, program
+    def __call__(self, tensors: tuple[Tensor, ...]) -> None:
+        """Launch with BACKWARD_TENSORS."""
+        out_grad, dropout_key, x_grad, saved, weight_grad, bias_grad, program, weight = tensors
+        deltas = _workspace(saved, self.num_deltas, self.acc_dtype)
+        partials = _workspace(saved, self.num_partials, self.acc_dtype) if self.rest else deltas
+        arguments = out_grad, dropout_key, weight, x_grad, saved, deltas, partials, weight_grad, bias_grad, program
+        if not self.rest:
+            self.first((*arguments, program))  # the table isn't used
+            self.weight_grad((*arguments, program))
+            return
 
-        def others(table: Tensor) -> None:
-            apart = (*blanks(given[:3]), *given[3:]) if self.others else given
-            for i, launch in enumerate(self.others):
-                launch(*(apart if i % 2 else apart[9:]), table)
-            self.weights(kept, deltas, *grads, program, table)
+        def launch_rest(table: Tensor) -> None:
+            captured = *placeholders(arguments[:3]), *arguments[3:], table
+            for launch in self.rest:
+                launch(captured)
+            self.weight_grad(captured)
 
-        if self.others:
-            graphs_of(program).run(self, program.device, lambda table: self.first(*given, table), others)
-        else:
-            self.first(*given, program)
-            others(program)
-
-
-def _room(like: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
-    return like.new_empty(0 if rehearsing() else numbers, dtype=dtype)
+        find_graphs(program).run(self, program.device, lambda table: self.first((*arguments, table)), launch_rest)
 
 
-def _sums(case: Case) -> int:
-    """Room for what stretches take from others."""
-    shares = heuristics.spread_of(case.slices).shares
-    return shares * case.slices * case.shape.rows * case.how.width
+def _workspace(like: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    return like.new_empty(0 if precompiling() else size, dtype=dtype)
 
 
-def _steps(case: Case, most: int) -> int:
-    """Steps of a sweep that are written out; half as many of wide numbers, whose rows take twice the room."""
-    return max(4, min(case.how.group // (case.wide.itemsize // 4), most))
+def _count_partials(key: LaunchKey) -> int:
+    """Partial sums of the contributions of other segments."""
+    split_k = heuristics.choose_products_config(key.slices).split_k
+    return split_k * key.slices * key.shape.rows * key.config.block_b
 
 
-def _forward(case: Case) -> list[Launch]:
-    s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
-    spread = heuristics.spread_of(slices)
-    packers, tickets = heuristics.packers_of(s.tiles + s.panels, slices, holds(case.device, how.warps))
-    holes = s.holes + (s.back_holes if case.more else 0)
-    keep_z, several, made = bool(s.z) and case.more, s.panels > s.span, []
-    sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels
-    fields: Numbers = s.code, s.node, s.hidden, s.bias_at, s.all_of if case.everything else s.out_of, s.start, s.block
-    fields += s.ahead, s.behind, s.hole, s.word, s.base, s.own_word, s.own_base, s.in_word, s.in_base
-    steps = _steps(case, min(heuristics.steps(s.codes), heuristics.ROWS // s.span))
-    flags = how.width, s.span, steps, how.fours, s.few, s.codes, case.biased, case.p is not None, keep_z
-    for first in range(0, s.panels, s.span):
-        last = min(first + s.span, s.panels)
+def _unroll(key: LaunchKey, largest: int) -> int:
+    """The unroll factor of a sweep; half of it in float64, whose rows take twice the registers."""
+    return max(4, min(key.config.unroll // (key.acc_dtype.itemsize // 4), largest))
+
+
+def _forward_launches(key: LaunchKey) -> list[Launch]:
+    """One for each segment; before each but the first, one for the products of all tiles from earlier segments."""
+    shape, config, slices, launches = key.shape, key.config, key.slices, []
+    resident = max_resident_programs(key.device, config.num_warps)
+    packers, tickets = heuristics.choose_packers(shape.tiles + shape.panels, slices, resident)
+    unroll = _unroll(key, min(heuristics.max_unroll(shape.codes), heuristics.MAX_UNROLLED_ROWS // shape.segment))
+    for first in range(0, shape.panels, shape.segment):
+        last = min(first + shape.segment, shape.panels)
         if first > 0:
-            grid = -(-slices // spread.slices), last - first, spread.shares
-            apart = s.rows, s.lead, slices, s.near, first, s.start, s.mid, s.block
-            fixed = how.width, spread.slices, spread.group, spread.stages, keep_z, TYPES[case.dtype], wide
-            made.append(Launch(panels_products, grid, apart, fixed, spread.warps))
+            launches.append(_forward_products(key, first, last))
             packers, tickets = 0, False
-        numbers = *sizes, packers, holes, slices, *case.draw, first, last, int(case.more), *fields
-        shared = *flags, spread.shares if first > 0 else 0, several and first == 0, tickets, wide
-        made.append(Launch(panels_forward, (packers + slices,), numbers, shared, how.warps))
-    return made
+        launch = Launch(
+            tiled_forward_kernel, (packers + slices,), _FORWARD, key.arguments, num_warps=config.num_warps,
+            packers=packers, first_panel=first, last_panel=last, needs_backward=int(key.needs_backward),
+            num_empty_tiles=shape.empty_tiles + (shape.backward_empty_tiles if key.needs_backward else 0),
+            OUT_COLUMN=shape.node_column if key.all_nodes else shape.output_column, UNROLL=unroll,
+            SPLIT_K=heuristics.choose_products_config(slices).split_k if first > 0 else 0,
+            FIRST_SEGMENT=shape.panels > shape.segment and first == 0, TICKETS=tickets,
+        )  # fmt: skip
+        launches.append(launch)
+    return launches
 
 
-def _backward(case: Case) -> list[Launch]:
-    s, how, slices, wide = case.shape, case.how, case.slices, TYPES[case.wide]
-    spread, shares = heuristics.spread_of(slices), heuristics.shares_of(s, case.batch)
-    several, top, made = s.panels > s.span, (s.panels - 1) // s.span * s.span, []
-    sizes = case.batch, s.inputs, case.columns, s.rows, s.lead, s.tiles, s.panels, slices, *case.draw
-    fields: Numbers = s.code, s.node, s.hidden, s.all_of if case.everything else s.out_of, s.back_start
-    fields += s.back_mid if several else s.back_start + 1, s.back_tile, s.back_panel, s.word, s.base, s.own_word
-    fields += (s.own_base,)
-    flags = (
-        how.width,
-        s.span,
-        _steps(case, heuristics.STEPS),
-        how.fours,
-        s.codes,
-        case.p is not None,
-        bool(s.z),
-        case.more,
-    )
-    for first in range(top, -1, -s.span):
-        last = min(first + s.span, s.panels)
+def _forward_products(key: LaunchKey, first: int, last: int) -> Launch:
+    """What all earlier segments contribute to the panels first:last."""
+    shape, products = key.shape, heuristics.choose_products_config(key.slices)
+    grid = -(-key.slices // products.slices_per_program), last - first, products.split_k
+    return Launch(
+        tiled_products_kernel, grid, _FORWARD, key.arguments, num_warps=products.num_warps,
+        first_panel=first, FIRST_TILE=shape.tile_start, END_TILE=shape.local_tile_start,
+        SLICES_PER_PROGRAM=products.slices_per_program, TILE_GROUP=products.tile_group, STAGES=products.stages,
+    )  # fmt: skip
+
+
+def _backward_launches(key: LaunchKey) -> list[Launch]:
+    """One for each segment from the last; before each but the first of these, one for products; then the weights'."""
+    shape, slices, launches = key.shape, key.slices, []
+    split_k, has_segments = heuristics.choose_split_k(shape, key.batch), shape.panels > shape.segment
+    top = (shape.panels - 1) // shape.segment * shape.segment  # first panel of the last segment
+    for first in range(top, -1, -shape.segment):
+        last = min(first + shape.segment, shape.panels)
         if first < top:
-            low, high = s.lead + first if first > 0 else 0, s.lead + last
-            grid = -(-slices // spread.slices), high - low, spread.shares
-            apart = s.rows, s.lead, slices, s.near, low, s.back_mid, s.back_start + 1, s.back_tile, s.back_panel
-            fixed = how.width, spread.slices, spread.group, spread.stages, bool(s.z), TYPES[case.dtype], wide
-            made.append(Launch(panels_products_back, grid, apart, fixed, spread.warps))
-        numbers = *sizes, first, last, s.tiles + s.panels if shares > 1 else 0, *fields
-        shared = *flags, spread.shares if first < top else 0, 0 < first == top, wide
-        made.append(Launch(panels_backward, (slices,), numbers, shared, how.warps))
-    sizes_: Numbers = case.batch, s.rows, s.lead, s.tiles, s.panels, slices, s.block, s.word, s.base
-    sizes_ += s.own_word, s.own_base, s.bias_at, s.tile_panel
-    weighing = how.width, heuristics.SAMPLES, case.biased, shares > 1, several, wide
-    return [*made, Launch(panels_weights, (s.tiles + s.panels, shares), sizes_, weighing, 4)]
+            launches.append(_backward_products(key, first, last))
+        launch = Launch(
+            tiled_backward_kernel, (slices,), _BACKWARD, key.arguments, num_warps=key.config.num_warps,
+            first_panel=first, last_panel=last, num_counters=shape.tiles + shape.panels if split_k > 1 else 0,
+            OUT_COLUMN=shape.node_column if key.all_nodes else shape.output_column,
+            END_TILE=shape.remote_out_tile_start if has_segments else shape.out_tile_start + 1,
+            UNROLL=_unroll(key, heuristics.MAX_UNROLL),
+            SPLIT_K=heuristics.choose_products_config(slices).split_k if first < top else 0,
+            FIRST_SEGMENT=0 < first == top,
+        )  # fmt: skip
+        launches.append(launch)
+    weight_grad = Launch(
+        tiled_weight_grad_kernel, (shape.tiles + shape.panels, split_k), _BACKWARD, key.arguments, num_warps=4,
+        BLOCK_K=heuristics.GRAD_BLOCK_K, HAS_SPLIT_K=split_k > 1, FROM_TABLE=has_segments,
+    )  # fmt: skip
+    return [*launches, weight_grad]
+
+
+def _backward_products(key: LaunchKey, first: int, last: int) -> Launch:
+    """What all later segments contribute to the panels first:last, and to the inputs with the first segment."""
+    shape, products = key.shape, heuristics.choose_products_config(key.slices)
+    first_block, end_block = shape.input_blocks + first if first > 0 else 0, shape.input_blocks + last
+    grid = -(-key.slices // products.slices_per_program), end_block - first_block, products.split_k
+    return Launch(
+        tiled_products_backward_kernel, grid, _BACKWARD, key.arguments, num_warps=products.num_warps,
+        first_block=first_block, FIRST_TILE=shape.remote_out_tile_start, END_TILE=shape.out_tile_start + 1,
+        SLICES_PER_PROGRAM=products.slices_per_program, TILE_GROUP=products.tile_group, STAGES=products.stages,
+    )  # fmt: skip

@@ -1,0 +1,145 @@
+"""The measurements behind the gpu engine's heuristics: `python -m benchmarks.gpu_configs`, on a card.
+
+Every launch configuration of a suite over the same networks in turns, forward and with the backward pass, each under a
+CUDA graph, so that the card's time is measured and not the host's; and cuBLAS's linear solve likewise. Prints
+microseconds, and stores them beside the other results, a file for each suite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import rivals
+from benchmarks.contest import captured, contest
+from benchmarks.fresh import random_edges
+from benchmarks.gpu_cells import Settings
+from benchmarks.gpu_host import describe_card
+from benchmarks.storage import RESULTS, store
+from fourward import Dag, FourWard, connectomes, generate
+from fourward.study._timing import Call, clock_for
+
+ROUNDS = 5
+BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512)}
+#: (unroll factor, warps, quads) of the tiled layout.
+TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
+#: The fields of `heuristics.LaunchConfig`: (strategy, samples in a slice, unroll factor, warps, neurons at a time,
+#: quads). A suite measures one layout; "layouts" compares them.
+CONFIGS: dict[str, list[tuple[Any, ...]]] = {
+    "tiled": [("tiled", 8, unroll, warps, 0, quads) for unroll, warps, quads in TILED],
+    "csr": [
+        ("csr_persistent", 32, 8, 4, 8),
+        ("csr_per_level", 32, 8, 4, 16),
+        ("csr_per_level", 32, 8, 4, 4),
+        ("csr_per_level", 32, 32, 4, 4),
+    ],
+    "layouts": [
+        ("tiled", 8, 16, 4, 0, True),
+        ("csr_persistent", 32, 8, 4, 8),
+        ("csr_per_level", 32, 8, 4, 16),
+        ("csr_per_level", 32, 32, 4, 4),
+    ],
+}
+
+
+def random_graph(nodes: int, degree: int) -> Dag:
+    """A random graph with so many edges for each node."""
+    return Dag.from_edges(random_edges(nodes, nodes * degree), nodes=nodes)
+
+
+def wide_input_graph(inputs: int, neurons: int, degree: int) -> Dag:
+    """Neurons with edges from so many random inputs each, and from a twentieth of the neurons before them."""
+    rng = np.random.default_rng(0)
+    taken = np.stack((rng.integers(0, inputs, neurons * degree), inputs + np.arange(neurons * degree) // degree), 1)
+    inner = inputs + np.argwhere(np.triu(rng.random((neurons, neurons)) < 0.05, 1))
+    edges = np.unique(np.concatenate((taken, inner)), axis=0)
+    return Dag.from_edges(edges, nodes=inputs + neurons, inputs=range(inputs))
+
+
+#: By the name that stored results have: the suite, and how to make the graph.
+GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
+    "ER, N=64, p=1.0": ("tiled", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
+    "ER, N=128, p=1.0": ("tiled", partial(generate.erdos_renyi, 128, 1.0, seed=0)),
+    "ER, N=256, p=1.0": ("tiled", partial(generate.erdos_renyi, 256, 1.0, seed=0)),
+    "C. elegans": ("tiled", lambda: connectomes.load("c-elegans").dag),
+    "ER, N=384, p=1.0": ("tiled", partial(generate.erdos_renyi, 384, 1.0, seed=0)),
+    "ER, N=512, p=1.0": ("tiled", partial(generate.erdos_renyi, 512, 1.0, seed=0)),
+    "ER, N=1024, p=1.0": ("tiled", partial(generate.erdos_renyi, 1024, 1.0, seed=0)),
+    "N=10^4, E=10^5": ("csr", partial(random_graph, 10**4, 10)),
+    "N=10^4, E=10^6": ("csr", partial(random_graph, 10**4, 100)),
+    "N=10^5, E=10^6": ("csr", partial(random_graph, 10**5, 10)),
+    "chain of 5,000": ("csr", partial(generate.chain, 5000)),
+    "chain, N=5,000": ("layouts", partial(generate.chain, 5000)),
+}
+for _n, _degree in ((1000, 4), (1000, 8), (3000, 16), (3000, 32), (4096, 16), (4096, 64), (4096, 256), (10**4, 100)):
+    GRAPHS[f"N={_n:,}, E={_n * _degree:,}"] = "layouts", partial(random_graph, _n, _degree)
+for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
+    _name = f"{_inputs:,} inputs, {_degree:,} for each of 200"
+    GRAPHS[_name] = "layouts", partial(wide_input_graph, _inputs, 200, _degree)
+
+
+def prepare(dag: Dag, config: tuple[Any, ...], batch: int, with_backward: bool) -> Call:
+    """A captured pass of a network with this launch configuration."""
+    from fourward.engine._gpu import engine, heuristics, launch, packing  # Triton is there only where a card is
+
+    forced = heuristics.LaunchConfig(*config)
+    launch.clear_passes()
+    vars(heuristics)["choose_config"] = lambda *_: forced
+    # The unroll factor of the configuration, however long it compiles.
+    vars(heuristics)["MAX_UNROLLED_ROWS"] = heuristics.MAX_UNROLL * packing.MAX_SEGMENT
+    vars(engine)["choose_layout"] = lambda plan: packing.TILED if forced.strategy == "tiled" else packing.CSR
+    net = FourWard(dag, seed=0, device="cuda")
+    x = torch.randn(batch, dag.num_inputs, device="cuda")
+    gradient = torch.randn(batch, dag.num_outputs, device="cuda")
+
+    def call() -> None:
+        if with_backward:
+            net(x).backward(gradient)
+        else:
+            with torch.no_grad():
+                net(x)
+
+    return captured(call)
+
+
+def main() -> int:
+    """Time all configurations, print and store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suites", nargs="+", choices=CONFIGS, default=list(CONFIGS))
+    parser.add_argument("--batches", type=int, nargs="+", help="batch sizes, instead of those of each suite")
+    parser.add_argument("--commit", help="that results belong to, where there is no git to ask")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("python -m benchmarks.gpu_configs needs a CUDA device, and torch sees none here.", file=sys.stderr)
+        return 2
+    settings = Settings("cuda", ROUNDS, 2.0)
+    results: dict[str, list[Any]] = {suite: [] for suite in options.suites}
+    for graph, (suite, make) in GRAPHS.items():
+        if suite not in results:
+            continue
+        dag, rows = make(), results[suite]
+        for batch in options.batches or BATCHES[suite]:
+            for with_backward in (False, True):
+                makers = {str(config): partial(prepare, dag, config, batch, with_backward) for config in CONFIGS[suite]}
+                if suite == "tiled" and not with_backward:
+                    solves = rivals.triangular_solves(dag, batch, "cuda")
+                    makers |= {name: partial(captured, call) for name, call in solves.items()}
+                outcome = contest(makers, clock_for("cuda"), rounds=ROUNDS)
+                rows.append({"graph": graph, "batch": batch, "backward": with_backward, "seconds": outcome.times})
+                times = ", ".join(f"{config} {1e6 * seconds:.1f}" for config, seconds in outcome.times.items())
+                print(f"{graph}, B={batch}{', with backward' if with_backward else ''}: {times}", flush=True)
+                data = {"facts": describe_card(settings, options.commit), "rows": rows}
+                store(f"gpu-configs-{suite}", data, options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
