@@ -21,7 +21,7 @@ import torch
 from benchmarks.cpu import BATCHES, DENSITIES, SIZES
 from benchmarks.fresh import FIRST_USES
 from benchmarks.gpu_cells import Settings, measure, measure_large
-from benchmarks.gpu_host import card_facts, copy_bandwidth, first_use, host_overhead
+from benchmarks.gpu_host import copy_bandwidth, describe_card, first_use, host_overhead
 from benchmarks.gpu_report import goals, plot_gpu, report_text
 from benchmarks.storage import RESULTS, store
 from fourward import connectomes, generate
@@ -42,7 +42,7 @@ class Run:
         self.settings = Settings(chosen.device, chosen.rounds, chosen.cell_seconds)
         self.name = "gpu-quick" if chosen.quick else "gpu" if chosen.device == "cuda" else "gpu-smoke"
         self.begun = time.perf_counter()
-        self.data: dict[str, Any] = {"facts": card_facts(self.settings, chosen.commit)}
+        self.data: dict[str, Any] = {"facts": describe_card(self.settings, chosen.commit)}
         if not chosen.fresh:
             self.data |= self._before()
         self.data["failures"] = []
@@ -89,8 +89,8 @@ class Run:
 
     def fail(self, where: str, error: Exception) -> None:
         """Write down what went wrong; raise if the device can't go on."""
-        said = getattr(error, "stderr", None) or str(error)  # of a process that failed, its own last words
-        self.data["failures"].append(f"{where}: {type(error).__name__}: {said.strip()[-400:]}")
+        message = getattr(error, "stderr", None) or str(error)  # of a process that failed, what it wrote last
+        self.data["failures"].append(f"{where}: {type(error).__name__}: {message.strip()[-400:]}")
         print(self.data["failures"][-1], file=sys.stderr, flush=True)
         self.save()
         self.settings.clock.synchronize()
@@ -195,7 +195,7 @@ def options() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=480.0, help="after which no new graph is begun")
     add("--fresh", action="store_true", help="don't go on from stored results")
     add("--commit", help="that results belong to, where there is no git to ask")
-    add("--device", default="cuda", help=argparse.SUPPRESS)  # "cpu": a rehearsal with the engines there are
+    add("--device", default="cuda", help=argparse.SUPPRESS)  # "cpu": a dry run with the engines there are
     return parser
 
 

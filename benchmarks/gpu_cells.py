@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import rivals
-from benchmarks.contest import Maker, Outcome, as_is, captured, contest
-from benchmarks.contest import relative_error as error_of
+from benchmarks.contest import Maker, Outcome, as_is, captured, contest, relative_error
 from benchmarks.cpu import MOST_PAIRS
 from benchmarks.fresh import random_edges
 from fourward import Dag, FourWard, paper
@@ -75,7 +74,7 @@ class Field:
         x, x_mlp = (self.settings.random(batch, width) for width in (self.dag.num_inputs, self.width))
         gradient = gradient_error(self.net, self.masked, x)
         outcomes = {"forward": self.forward(x, x_mlp), "train": self.train(x, x_mlp, gradient)}
-        return cell_of(self.net, batch, outcomes, {"gradient": gradient})
+        return build_cell(self.net, batch, outcomes, {"gradient": gradient})
 
     @torch.no_grad()
     def forward(self, x: Tensor, x_mlp: Tensor) -> Outcome:
@@ -122,9 +121,9 @@ def measure_large(edges: int, degree: int, batch: int, settings: Settings) -> di
     settings.clock.synchronize()
     marks.append(time.perf_counter())
     x = settings.random(batch, dag.num_inputs)
-    memory = memory_of(net, x, before) if settings.graphs else {}
+    memory = measure_memory(net, x, before) if settings.graphs else {}
     outcomes = _large_outcomes(net, x, settings)
-    cell = {"degree": degree, "wanted": edges} | cell_of(net, batch, outcomes, {})
+    cell = {"degree": degree, "wanted": edges} | build_cell(net, batch, outcomes, {})
     seconds = {"graph": marks[1] - marks[0], "network": marks[2] - marks[1]}
     return cell | {"memory": memory, "building": seconds, "bytes": bytes_moved(dag.num_nodes, dag.num_edges, batch)}
 
@@ -171,13 +170,13 @@ def gradient_error(net: FourWard, masked: paper.Masked4Ward, x: Tensor) -> float
         model(x).square().mean().backward()
     ours = (net.weight.grad, None if net.bias is None else net.bias.grad)
     pairs = [(a, b) for a, b in zip(ours, masked.edge_weights(grad=True), strict=True) if a is not None]
-    errors = [error_of(a, b) for a, b in pairs if b is not None]
+    errors = [relative_error(a, b) for a, b in pairs if b is not None]
     for model in (net, masked):
         model.zero_grad()
     return max(errors, default=0.0)
 
 
-def memory_of(net: FourWard, x: Tensor, before: int) -> dict[str, float]:
+def measure_memory(net: FourWard, x: Tensor, before: int) -> dict[str, float]:
     """Bytes on the card that the network took at the peak of a training step, and what it must take.
 
     It must hold weights, their gradients, Adam's two moments, and activations with their gradients.
@@ -210,7 +209,7 @@ def bytes_moved(nodes: int, edges: int, batch: int) -> dict[str, float]:
     }
 
 
-def cell_of(net: FourWard, batch: int, outcomes: dict[str, Outcome], errors: dict[str, float]) -> dict[str, Any]:
+def build_cell(net: FourWard, batch: int, outcomes: dict[str, Outcome], errors: dict[str, float]) -> dict[str, Any]:
     """What is stored of a cell."""
     dag = net.dag
     what = {"batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}

@@ -1,4 +1,4 @@
-"""The card, its bandwidth, and what the host adds: overhead of a call, first use."""
+"""The card, its bandwidth, and the host's time: overhead of a call, first use."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fourward.study._environment import driver_version
 from fourward.study._timing import LaunchClock, Turn, alternate, training_step
 
 
-def card_facts(settings: Settings, commit: str | None) -> dict[str, Any]:
-    """What results belong to: the machine, the card, its driver, the versions, the commit."""
-    found = facts() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
+def describe_card(settings: Settings, commit: str | None) -> dict[str, Any]:
+    """The machine, the card, its driver, the versions and the commit that results belong to."""
+    machine = facts() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
     if commit is not None:
-        found["commit"] = commit
+        machine["commit"] = commit
     if settings.device != "cuda":
-        return found | {"card": "none", "driver": "none", "cuda": "none"}
+        return machine | {"card": "none", "driver": "none", "cuda": "none"}
     properties = torch.cuda.get_device_properties(0)
-    return found | {
+    return machine | {
         "card": properties.name,
         "card_gib": round(properties.total_memory / 2**30, 1),
         "multiprocessors": properties.multi_processor_count,
@@ -55,11 +55,11 @@ def host_overhead(settings: Settings) -> dict[str, float]:
             from benchmarks.bare_launch import bare_launch  # inside: Triton isn't needed without a card
 
             calls["bare launch"] = bare_launch(settings.device)
-        found = _host_times(calls, settings)
+        times = _host_times(calls, settings)
     steps: dict[str, Callable[[], object]] = {"training step": training_step(net, x, fused=True)}
     steps["MLP training step"] = training_step(mlp, x_mlp, fused=True)
-    found |= _host_times(steps, settings)
-    return {name: 1e6 * seconds for name, seconds in found.items()}
+    times |= _host_times(steps, settings)
+    return {name: 1e6 * seconds for name, seconds in times.items()}
 
 
 def first_use(nodes: int, settings: Settings) -> dict[str, Any]:

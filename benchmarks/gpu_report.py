@@ -29,12 +29,15 @@ MILLION = {"wanted": 10**7, "degree": 10}
 
 def report_text(data: dict[str, Any]) -> str:
     """gpu.md, of whatever there is by now."""
-    facts = data["facts"]
-    card = f"{facts['card']}, driver {facts['driver']}, CUDA {facts['cuda']}, float32 ({facts['matmul']} precision)"
-    bandwidth = f"a device copy moves {facts['copy_bandwidth'] / 1e9:,.0f} GB/s" if "copy_bandwidth" in facts else ""
+    machine = data["facts"]
+    card = f"{machine['card']}, driver {machine['driver']}, CUDA {machine['cuda']}"
+    card += f", float32 ({machine['matmul']} precision)"
+    bandwidth = (
+        f"a device copy moves {machine['copy_bandwidth'] / 1e9:,.0f} GB/s" if "copy_bandwidth" in machine else ""
+    )
     parts = [
         ["# GPU benchmark"],
-        [f"{card}; {bandwidth}. {facts_text(facts)}"],
+        [f"{card}; {bandwidth}. {facts_text(machine)}"],
         [_HOW],
         goals(data),
         *_cells_text(data.get("grid", []), "The paper's grid", grid_name),
@@ -87,22 +90,22 @@ def _both(name: str) -> str:
 
 
 def _gain(title: str, goal: str, cells: Cells, other: str, ours: str, least: float) -> list[tuple[str, str, str, str]]:
-    found = ratios(cells, "forward", other, ours)
-    if not found:
+    gains = ratios(cells, "forward", other, ours)
+    if not gains:
         return []
-    mean = geometric_mean(found)
-    text = f"{mean:.1f}x ({min(found):.1f}x to {max(found):.1f}x)"
-    return [(title.format(len(found)), goal, text, "met" if mean >= least else "**missed**")]
+    mean = geometric_mean(gains)
+    text = f"{mean:.1f}x ({min(gains):.1f}x to {max(gains):.1f}x)"
+    return [(title.format(len(gains)), goal, text, "met" if mean >= least else "**missed**")]
 
 
 def _most(
     title: str, cells: Cells, kind: str, ours: str, other: str, goal: str = "1.0 at every cell"
 ) -> list[tuple[str, str, str, str]]:
-    found = ratios(cells, kind, ours, other)
-    if not found:
+    gains = ratios(cells, kind, ours, other)
+    if not gains:
         return []
-    lost = sum(ratio > 1 for ratio in found)
-    text = f"{geometric_mean(found):.2f} (geometric mean; {max(found):.2f} at most; over 1 in {lost} of {len(found)})"
+    lost = sum(ratio > 1 for ratio in gains)
+    text = f"{geometric_mean(gains):.2f} (geometric mean; {max(gains):.2f} at most; over 1 in {lost} of {len(gains)})"
     return [(title, goal, text, "" if not goal else "**missed**" if lost else "met")]
 
 
@@ -142,12 +145,12 @@ def _with_solve(cell: dict[str, Any]) -> dict[str, Any]:
     forward, missing = dict(cell["forward"]), dict(cell["missing"]["forward"])
     for graph in ("", " graph"):
         names = [name + graph for name in SOLVES]
-        found = [forward.pop(name) for name in names if name in forward]
-        why = [missing.pop(name) for name in names if name in missing]
-        if found:
-            forward["solve" + graph] = min(found)
-        elif why:
-            missing["solve" + graph] = why[0]
+        times = [forward.pop(name) for name in names if name in forward]
+        reasons = [missing.pop(name) for name in names if name in missing]
+        if times:
+            forward["solve" + graph] = min(times)
+        elif reasons:
+            missing["solve" + graph] = reasons[0]
     return {**cell, "forward": forward, "missing": {**cell["missing"], "forward": missing}}
 
 

@@ -1,6 +1,6 @@
-"""All that is tested on a card: the contract suite and the large cases, then the small zoo under the memory checker.
+"""Runs the tests of the gpu engine on a card, and the small zoo under the memory checker.
 
-Compiling takes most of the time, so the tests run in several processes, each with its share of them.
+Compiling takes most of the time, so the tests run in several processes, each with a shard of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
-SUITE = [f"tests/engine/test_{name}.py" for name in ("contract", "gpu", "gpu_card", "gpu_engine")]
-CHECKED = ["tests/engine/test_contract.py", "-k", "test_zoo and gpu and float32 and not chain"]
-CHECKER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
+SUITE = [f"tests/engine/test_{name}.py" for name in ("contract", "gpu", "gpu_card", "gpu_engine", "gpu_launcher")]
+MEMCHECK_TESTS = ["tests/engine/test_contract.py", "-k", "test_zoo and gpu and float32 and not chain"]
+MEMCHECK = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
 
 
-class Share:
+class Shard:
     """Pytest in a process of its own, with a log."""
 
     def __init__(self, name: str, arguments: list[str], before: list[str], folder: Path, **environment: str) -> None:
@@ -35,11 +35,11 @@ class Share:
             )
 
     def report(self) -> bool:
-        """Print how it went; the end of its log unless all is well."""
+        """Print the outcome, and the failures from its log; stop it if it still runs."""
         lines = self.log.read_text().strip().splitlines()
         code = self.process.poll()
-        word = "passed" if code == 0 else "STOPPED, out of time" if code is None else f"FAILED ({code})"
-        print(f"{self.name}: {word}: {lines[-1] if lines else 'nothing yet'}", flush=True)
+        outcome = "passed" if code == 0 else "STOPPED, out of time" if code is None else f"FAILED ({code})"
+        print(f"{self.name}: {outcome}: {lines[-1] if lines else 'no output'}", flush=True)
         if code is None:
             os.killpg(self.process.pid, signal.SIGKILL)  # the checker's child, too
         elif code != 0:
@@ -54,25 +54,26 @@ def main() -> int:
     """0 if all passed, 1 if something failed or took too long, 2 without a card."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=min(8, os.cpu_count() or 1))
-    parser.add_argument("--seconds", type=float, default=900.0, help="after which what still runs is stopped")
-    parser.add_argument("--no-checker", action="store_true", help="leave out the memory checker")
+    parser.add_argument("--seconds", type=float, default=900.0, help="time limit")
+    parser.add_argument("--no-checker", action="store_true", help="skip the memory checker")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("No CUDA card is here. `make test` runs the same suite in Triton's interpreter.", file=sys.stderr)
+        print("tools/test_gpu.py needs a CUDA device, and torch sees none here.", file=sys.stderr)
+        print("`make test` runs the same suite in Triton's interpreter.", file=sys.stderr)
         return 2
     began = time.perf_counter()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder, of = Path(name), options.processes
         arguments = [*SUITE, "-k", "gpu"]
-        shares = [Share(f"share {i}", arguments, [], folder, FOURWARD_SHARE=f"{i}/{of}") for i in range(of)]
-        if options.no_checker or shutil.which(CHECKER[0]) is None:
-            print(f"{CHECKER[0]} was left out, or isn't here: memory accesses aren't checked.", flush=True)
-        else:  # without torch's cache, every tensor is an allocation that the checker knows
-            shares.append(Share("memory checker", CHECKED, CHECKER, folder, PYTORCH_NO_CUDA_MEMORY_CACHING="1"))
-        while any(s.process.poll() is None for s in shares) and time.perf_counter() - began < options.seconds:
+        shards = [Shard(f"shard {i}", arguments, [], folder, FOURWARD_SHARE=f"{i}/{of}") for i in range(of)]
+        if options.no_checker or shutil.which(MEMCHECK[0]) is None:
+            print(f"{MEMCHECK[0]} isn't installed, or was skipped: memory accesses aren't checked.", flush=True)
+        else:  # without torch's caching allocator, every tensor is an allocation that the checker sees
+            shards.append(Shard("memory checker", MEMCHECK_TESTS, MEMCHECK, folder, PYTORCH_NO_CUDA_MEMORY_CACHING="1"))
+        while any(s.process.poll() is None for s in shards) and time.perf_counter() - began < options.seconds:
             time.sleep(0.5)
-        good = [share.report() for share in shares]
+        good = [shard.report() for shard in shards]
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
     return 0 if all(good) else 1
 
