@@ -289,7 +289,7 @@ class Dag:
         if len(values) != len(source):
             raise WeightError(f"expected one value for each of {len(source):,} pairs, got {len(values):,}.")
         keys = self._sort_keys(source, target)
-        order = np.argsort(keys, kind="stable")
+        order = np.argsort(keys)  # of distinct keys, or the next line raises
         if not np.array_equal(keys[order], self._sort_keys(self.source, self.target)):
             index = self.find_edges(pairs, by=by)  # raises if the graph lacks one
             raise GraphError(

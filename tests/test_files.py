@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Atomic writes."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ def write(path, text, error=None):
 
 
 def test_a_crash_leaves_the_old_file(tmp_path):
-    path = tmp_path / "kept.txt"
+    path = tmp_path / "old.txt"
     path.write_text("old")
     with pytest.raises(RuntimeError, match="power"):
         write(path, "half", RuntimeError("no power"))
@@ -32,7 +32,7 @@ def test_the_bytes_reach_the_disk_before_the_name_does(tmp_path, monkeypatch):
     assert path.read_text() == "whole"
 
 
-def test_errors_name_the_file_that_was_wanted(tmp_path):
+def test_errors_name_the_destination(tmp_path):
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(OSError, match="No space") as caught:
         write(tmp_path / "x.txt", "half", full)
@@ -48,4 +48,4 @@ def test_errors_name_the_file_that_was_wanted(tmp_path):
     other = FileNotFoundError(errno.ENOENT, "No such file", "other.txt")
     with pytest.raises(FileNotFoundError, match=r"other\.txt"):
         write(tmp_path / "x.txt", "half", other)
-    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
