@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 
 from fourward.errors import OptionError
+from fourward.exchange._equations import TERMS_PER_LINE, list_equations
 from fourward.exchange._formulas import LatexTranslator
-from fourward.exchange._python_source import check_printable
-from fourward.nn._fourward import FourWard, builtin_activation_names
+from fourward.nn._fourward import FourWard
 from fourward.plan.activations import ACTIVATIONS
 
 MAX_EDGES = 500  #: more are not readable
-_TERMS_PER_LINE = 4
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -29,29 +28,20 @@ def to_latex(net: FourWard, digits: int = 4) -> str:
     """
     if not 1 <= digits <= 17:
         raise OptionError(f"digits must be an int from 1 to 17, got {digits!r}.")
-    dag = net.dag
-    check_printable(net, MAX_EDGES, "LaTeX")
-    names = builtin_activation_names(net, "LaTeX", "export to .pt2")
-    neuron = {v: i for i, v in enumerate(dag.neurons.tolist())}
-    weight = net.weight.detach().double().tolist()
-    bias = None if net.bias is None else net.bias.detach().double().tolist()
-    rows = []
-    for q, v in enumerate(dag.order.tolist()):
-        if v in neuron:
-            edges = range(dag.in_start[q], dag.in_start[q + 1])
-            terms = [] if bias is None else [_number(bias[neuron[v]], digits)]
-            terms += [rf"{_number(weight[k], digits)}\, {_symbol(dag.labels[dag.source[k]])}" for k in edges]
-            rows.append(_equation(_symbol(dag.labels[v]), names[neuron[v]], terms or ["0"]))
+    labels, rows = net.dag.labels, []
+    equations = list_equations(net, "LaTeX", MAX_EDGES)
+    for node, activation, bias, terms in equations:
+        texts = [] if bias is None else [_number(bias, digits)]
+        texts += [rf"{_number(weight, digits)}\, {_symbol(labels[source])}" for weight, source in terms]
+        rows.append(_equation(_symbol(labels[node]), activation, texts or ["0"]))
     translator = LatexTranslator()
-    rows += [
-        f"{_function(name)}(z) &= {translator.translate(ACTIVATIONS[name].formula, 'z')}"
-        for name in sorted({*names} - {"identity"})
-    ]
+    names = sorted({equation.activation for equation in equations} - {"identity"})
+    rows += [f"{_function(name)}(z) &= {translator.translate(ACTIVATIONS[name].formula, 'z')}" for name in names]
     return "\n".join([r"\begin{align*}", *(row + r" \\" for row in rows[:-1]), *rows[-1:], r"\end{align*}", ""])
 
 
 def _equation(left: str, name: str, terms: list[str]) -> str:
-    lines = [_join_terms(terms[k : k + _TERMS_PER_LINE], first=k == 0) for k in range(0, len(terms), _TERMS_PER_LINE)]
+    lines = [_join_terms(terms[k : k + TERMS_PER_LINE], first=k == 0) for k in range(0, len(terms), TERMS_PER_LINE)]
     inner = " \\\\\n&\\quad ".join(lines)
     if name == "identity":
         return f"{left} &= {inner}"

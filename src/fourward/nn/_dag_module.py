@@ -37,26 +37,9 @@ class DagModule(nn.Module, ABC):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        if not isinstance(dag, Dag):
-            raise GraphError(
-                f"expected a Dag, got a {type(dag).__name__}. Build one with Dag.from_edges, Dag.from_networkx and the "
-                "like; a connectome's is its attribute .dag."
-            )
-        if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-            raise OptionError(f"dropout must be a number in [0, 1), got {dropout!r}.")
-        if layering is not None and not isinstance(layering, Layering):
-            raise OptionError(
-                f"layering must be a Layering or None, got a {type(layering).__name__}. Try Layering(dag, level)."
-            )
         self._dtype = torch.get_default_dtype() if dtype is None else dtype
         self._device = torch.get_default_device() if device is None else torch.device(device)
-        if self._device.type == "cuda" and not torch.cuda.is_available():
-            raise OptionError(
-                f"got device '{self._device}', but torch finds no CUDA device. Omit it to use the CPU, or install a "
-                "CUDA build of torch on a machine with a CUDA device."
-            )
-        if not isinstance(self._dtype, torch.dtype) or not self._dtype.is_floating_point:
-            raise OptionError(f"dtype must be a floating point dtype such as torch.float32, got {dtype!r}.")
+        _check_options(dag, dropout, layering, self._device, self._dtype)
         self.dag = dag
         self.layering = push_sources(dag, longest_path(dag)) if layering is None else layering
         self.layering.verify()
@@ -104,7 +87,7 @@ class DagModule(nn.Module, ABC):
 
     def _run(self, x: Tensor, all_nodes: bool) -> Tensor:
         dtype, device = self._dtype_and_device()
-        # Autocast leaves float64 alone.
+        # Autocast doesn't apply to float64.
         autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
         dense = type(x) is Tensor and x.layout is torch.strided and not x.is_nested
         if not (dense and x.dtype == dtype and x.device == device and x.shape[-1:] == self._features):
@@ -182,6 +165,27 @@ class DagModule(nn.Module, ABC):
                 f"dag.neurons, got shape {tuple(bias.shape)}."
             )
         return weight, bias
+
+
+def _check_options(dag: Any, dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
+    if not isinstance(dag, Dag):
+        raise GraphError(
+            f"expected a Dag, got a {type(dag).__name__}. Build one with Dag.from_edges, Dag.from_networkx and the "
+            "like; a connectome's is its attribute .dag."
+        )
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise OptionError(f"dropout must be a number in [0, 1), got {dropout!r}.")
+    if layering is not None and not isinstance(layering, Layering):
+        raise OptionError(
+            f"layering must be a Layering or None, got a {type(layering).__name__}. Try Layering(dag, level)."
+        )
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise OptionError(
+            f"got device '{device}', but torch finds no CUDA device. Omit it to use the CPU, or install a CUDA build "
+            "of torch on a machine with a CUDA device."
+        )
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise OptionError(f"dtype must be a floating point dtype such as torch.float32, got {dtype!r}.")
 
 
 def _expand_seed(seed: int | None) -> int:
