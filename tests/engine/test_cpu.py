@@ -67,7 +67,7 @@ def test_slices_cover_the_batch_once(lanes, workers):
         assert table.ctypes.data == address
         assert sum(table[:, 1]) == batch
         assert (table[:, 0] == np.cumsum(table[:, 1]) - table[:, 1]).all()
-        assert sum(table[:, 2]) * lanes == launch.padded(batch, lanes)
+        assert sum(table[:, 2]) * lanes == launch.pad_batch(batch, lanes)
         assert (table[:, 3] == (np.cumsum(table[:, 2]) - table[:, 2]) * lanes).all()
         assert set(table[:, 2]) <= set(launch.GROUPS)
 
@@ -150,7 +150,7 @@ def test_only_what_is_needed_is_kept():
     dag = generate.erdos_renyi(100, 0.1, seed=0)
     for activation, rows in (("relu", 0), ("tanh", 0), ("gelu", len(dag.neurons))):
         _, shape = launch.pack(FourWard(dag, activation=activation).plan)
-        assert shape.rows == rows
+        assert shape.z_rows == rows
 
 
 @pytest.mark.parametrize("function", [activations.activate, activations.multiply_by_derivative])
@@ -183,7 +183,7 @@ def test_same_bits_each_time(two_threads):
 @pytest.mark.parametrize("borrowed", [True, False], ids=["torch's team", "own threads"])
 def test_eight_python_threads_at_once(borrowed, two_threads, monkeypatch):
     if not borrowed:
-        monkeypatch.setattr(threads, "_openmp", lambda: None)
+        monkeypatch.setattr(threads, "_gomp_parallel", lambda: None)
     dag = generate.erdos_renyi(200, 0.3, seed=0)
     nets = [FourWard(dag, seed=s) for s in range(8)]
     x = x_for(dag, 256)

@@ -14,7 +14,7 @@ import math
 
 from numba import njit
 
-from fourward.engine._cpu.simd import number
+from fourward.engine._cpu.simd import cast_like
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, hash32
 from fourward.plan.activations import ACTIVATIONS
 
@@ -44,7 +44,7 @@ class _Translator(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return ast.Name("zero" if node.value == 0 else f"number(zero, {float(node.value)!r})")
+        return ast.Name("zero" if node.value == 0 else f"cast_like(zero, {float(node.value)!r})")
 
 
 def _translate(formula: ast.expr) -> str:
@@ -84,7 +84,7 @@ def _generate() -> dict[str, object]:
     """Compile the source under a name that tracebacks can read it from."""
     text, name = _source(), "<fourward CPU activations>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    names = {"math": math, "number": number, "__name__": __name__}
+    names = {"math": math, "cast_like": cast_like, "__name__": __name__}
     exec(compile(text, name, "exec"), names)
     return names
 

@@ -1,13 +1,14 @@
 """The kernels: forward, backward and weight gradients over slices of the batch, in Numba.
 
-Activations of a slice stand as (N, S): a row a node, by position, S samples side by side. S is 1, 2, 4 or 8 lane groups
-of `vector`. Slices need nothing of each other.
+The activations of a slice are stored as (N, S): one row for each node, by position, with S samples side by side. S is
+1, 2, 4 or 8 lane groups of `simd`. Slices are independent of each other.
 """
 # mypy: ignore-errors
 # (Numba types this code, by rules of its own.)
 
 from __future__ import annotations
 
+from array import array
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -18,25 +19,27 @@ from numba.core import types
 
 from fourward._jit import cached_cfunc
 from fourward.engine._cpu.activations import activate, apply_dropout, multiply_by_derivative
+from fourward.engine._cpu.arguments import argument_block, block_reader, tuple_reader
 from fourward.engine._cpu.runs import BEGIN, END
-from fourward.engine._cpu.simd import add_run, dot_run, number, pointer, real, shifted, take
+from fourward.engine._cpu.simd import add_run, cast_like, dot_run, float64_from_bits, offset, pointer, take_job
 
-BY_NODE = 1  #: rows of so few lane groups go node by node: they fit the cache anyhow, and long runs are quicker
-ALIGN = 16  #: fields of a packed program start at multiples of so many int32
+BY_NODE = 1  #: slices of so few lane groups take edges by node: their rows fit the cache, and long runs are faster
+ALIGN = 16  #: the fields of a packed program start at multiples of so many int32
+
+_jit = njit(nogil=True, error_model="numpy")
 
 
 class Program(NamedTuple):
-    """A plan as the kernels read it: int32 arrays, packed into one tensor by `plan.panels.pack`.
+    """A plan as the kernels read it: int32 arrays, packed into one tensor by `launch.pack`.
 
-    Positions number the nodes; N of them, E edges. Runs are stretches of the edges of one node: the first of a node's
-    runs starts its sum, the last one finishes it. They stand in an order that keeps the rows they read in the cache.
+    Nodes are numbered by position, N of them; E edges. A node's first run starts its sum, its last one finishes it.
     """
 
-    node: Any  #: (R,) position that each run of the forward walk adds to
+    node: Any  #: (R,) position that each run of the forward pass adds to
     first: Any  #: (R,) its first edge
     last: Any  #: (R,) the edge after its last
     flag: Any  #: (R,) BEGIN, END, both or neither
-    back_node: Any  #: (R',) the same for the backward walk, over edges sorted by source
+    back_node: Any  #: (R',) the same for the backward pass, over edges sorted by source
     back_first: Any
     back_last: Any
     back_flag: Any
@@ -44,33 +47,38 @@ class Program(NamedTuple):
     back_start: Any  #: (N+1,) the same for edges sorted by source, positions counted from the end
     source: Any  #: (E,) position where each edge starts
     back_target: Any  #: (E,) position where each edge ends, edges sorted by source
-    back_edge: Any  #: (E,) which edge each of those is
-    code: Any  #: (N,) activation
-    bias_at: Any  #: (N,) which bias; -1 for inputs
-    z_row: Any  #: (N,) row in which z is kept for the backward pass; -1 where a is enough
+    back_edge: Any  #: (E,) index among the plan's edges, edges sorted by source
+    code: Any  #: (N,) activation code
+    bias_index: Any  #: (N,) index of the bias; -1 for inputs
+    z_row: Any  #: (N,) row in which z is saved for the backward pass; -1 where a is enough
     order: Any  #: (N,) node index
     hidden: Any  #: (N,) 1 where dropout applies
     outputs: Any  #: (O,) positions of the outputs
     position: Any  #: (N,) position of each node index
 
 
-@njit(nogil=True)
-def _field(base, i):
-    return carray(shifted(base, ALIGN * base[2 * i]), base[2 * i + 1])
+@_jit
+def _field(program, i):
+    """Field i of a packed program; it starts with pairs (start / ALIGN, length) of its fields."""
+    return carray(offset(program, ALIGN * program[2 * i]), program[2 * i + 1])
 
 
-@njit(nogil=True)
-def _unpack(address):
-    base = pointer(address, types.int32(0))
-    return Program(
-        *(_field(base, 0), _field(base, 1), _field(base, 2), _field(base, 3), _field(base, 4), _field(base, 5)),
-        *(_field(base, 6), _field(base, 7), _field(base, 8), _field(base, 9), _field(base, 10), _field(base, 11)),
-        *(_field(base, 12), _field(base, 13), _field(base, 14), _field(base, 15), _field(base, 16), _field(base, 17)),
-        *(_field(base, 18), _field(base, 19)),
-    )
+_unpack = tuple_reader(Program, _field)
 
 
-@njit(nogil=True, error_model="numpy")
+class Slice(NamedTuple):
+    """Samples that are computed together: a row of the table that `launch.slices` makes."""
+
+    first: int  #: index of its first sample in the batch
+    size: int  #: number of its samples
+    groups: int  #: lane groups that they fill; what is left of the last one is padding
+    begin: int  #: samples and padding in the slices before it, so that its activations start at N * begin
+
+
+_read_slice = tuple_reader(Slice, _jit(lambda row, i: row[i]))
+
+
+@_jit
 def _add(row, weight, index, rows, first, last, groups):
     """`add_run` for any number of lane groups."""
     if groups == 8:
@@ -83,7 +91,7 @@ def _add(row, weight, index, rows, first, last, groups):
         add_run(row, weight, index, rows, first, last, 1)
 
 
-@njit(nogil=True, error_model="numpy")
+@_jit
 def _dot(row, rows, index, result, first, last, groups):
     """`dot_run` for any number of lane groups."""
     if groups == 8:
@@ -96,9 +104,12 @@ def _dot(row, rows, index, result, first, last, groups):
         dot_run(row, rows, index, result, first, last, 1)
 
 
-@njit(nogil=True, error_model="numpy")
-def _forward_walk(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, threshold, scale, zero, lanes):
-    """The whole network for one slice."""
+@_jit
+def _forward_slice(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, threshold, scale, zero, lanes):
+    """All neurons of one slice: a and, where the backward pass needs it, z; the rows of inputs are filled already.
+
+    Whenever a run is taken, the rows that it reads are finished.
+    """
     width = groups * lanes
     source = pointer(p.source.ctypes.data, types.int32(0))
     for r in range(len(p.node) if groups > BY_NODE else len(p.code) - inputs):
@@ -106,25 +117,28 @@ def _forward_walk(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, 
             q, first, last, flag = p.node[r], p.first[r], p.last[r], p.flag[r]
         else:
             q, first, last, flag = inputs + r, p.start[inputs + r], p.start[inputs + r + 1], BEGIN | END
-        row = shifted(a, q * width)
+        row = offset(a, q * width)  # the sum so far; from END on, the activation
         if flag & BEGIN:
-            start = bias[p.bias_at[q]] if has_bias else zero
+            start = bias[p.bias_index[q]] if has_bias else zero
             for j in range(width):
                 row[j] = start
         _add(row, weight, source, a, first, last, groups)
         if flag & END:
             if p.z_row[q] >= 0:
-                kept = shifted(z, p.z_row[q] * width)
+                saved = offset(z, p.z_row[q] * width)
                 for j in range(width):
-                    kept[j] = row[j]
+                    saved[j] = row[j]
             activate(p.code[q], row, width, zero)
             if threshold > 0 and p.hidden[q]:
                 apply_dropout(row, width, p.order[q], sample, key, threshold, scale, zero)
 
 
-@njit(nogil=True, error_model="numpy")
-def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes):
-    """Take d from gradients of activations to gradients of sums, for one slice; weight is sorted by source."""
+@_jit
+def _backward_slice(p, runs, nodes, groups, d, a, z, weight, sample, key, threshold, scale, unscale, zero, lanes):
+    """Turn d from gradients of activations into gradients of sums, for one slice; weight is sorted by source.
+
+    Whenever a run is taken, the rows that it reads are gradients of sums already.
+    """
     width = groups * lanes
     target = pointer(p.back_target.ctypes.data, types.int32(0))
     for r in range(runs if groups > BY_NODE else nodes):
@@ -132,146 +146,211 @@ def _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, thresho
             q, first, last, flag = p.back_node[r], p.back_first[r], p.back_last[r], p.back_flag[r]
         else:
             q, first, last, flag = len(p.code) - 1 - r, p.back_start[r], p.back_start[r + 1], END
-        row = shifted(d, q * width)
+        row = offset(d, q * width)
         _add(row, weight, target, d, first, last, groups)
-        if flag & END and p.bias_at[q] >= 0:
-            scaled = threshold > 0 and p.hidden[q]
-            if scaled:
+        if flag & END and p.bias_index[q] >= 0:
+            dropped = threshold > 0 and p.hidden[q]
+            if dropped:
                 apply_dropout(row, width, p.order[q], sample, key, threshold, scale, zero)
-            kept = shifted(z, max(p.z_row[q], 0) * width)
-            f = undo if scaled else number(zero, 1.0)
-            multiply_by_derivative(p.code[q], row, shifted(a, q * width), kept, width, f, zero)
+            saved = offset(z, max(p.z_row[q], 0) * width)
+            factor = unscale if dropped else cast_like(zero, 1.0)
+            multiply_by_derivative(p.code[q], row, offset(a, q * width), saved, width, factor, zero)
 
 
-# Entries. Each is called by all threads of a team with one block of int64 arguments, and takes jobs until none is left.
-# A block starts with the next job and the number of jobs. Then come, as numbers or addresses:
-#   forward   slices, program, all_nodes, inputs, x, out, a, z, weight, bias (or 0), key, threshold, p's bits
-#   backward  slices, program, all_nodes, inputs, x_grad (or 0), out_grad, a, z, d, by_source, key, threshold, p's bits
-#   weights   slices, program, number of slices, parts, a, d, weight_grad, bias_grad (or 0)
-#   sort      program, parts, weight, by_source
+# Entries. All threads of a team call an entry with the same block, and take jobs from it until none is left. Arguments
+# are numbers, or addresses of tensors: 0 where there is none.
 
 
-@njit(nogil=True, error_model="numpy")
+@argument_block
+def forward_block(
+    *,
+    jobs: int,  # number of slices
+    slices: int,  # (jobs, 4) int64, rows of Slice
+    program: int,
+    all_nodes: bool,
+    inputs: int,  # I
+    x: int,  # (B, I)
+    out: int,  # (B, N) by node index if all_nodes, else (B, O)
+    a: int,  # (N, S) of each slice, one slice after another
+    z: int,  # (Z, S) likewise, a row for each node that needs it
+    weight: int,  # (E,) in plan order
+    bias: int,  # (N-I,), or 0
+    key: int,  # of dropout
+    threshold: int,  # of dropout; 0: nothing is dropped
+    p_bits: int,  # the bits of dropout's p, a float64
+) -> array[int]:
+    """The arguments of _forward."""
+
+
+@argument_block
+def backward_block(
+    *,
+    jobs: int,  # number of slices
+    slices: int,
+    program: int,
+    all_nodes: bool,
+    inputs: int,
+    x_grad: int,  # (B, I), or 0
+    out_grad: int,  # of the shape of out
+    a: int,
+    z: int,
+    d: int,  # of the shape of a
+    weight_by_source: int,  # (E,)
+    key: int,
+    threshold: int,
+    p_bits: int,
+) -> array[int]:
+    """The arguments of _backward."""
+
+
+@argument_block
+def weight_grad_block(
+    *,
+    jobs: int,  # parts that the gradients are split into
+    slices: int,
+    num_slices: int,
+    program: int,
+    a: int,
+    d: int,
+    weight_grad: int,  # (E,) in plan order
+    bias_grad: int,  # (N-I,) zeros, or 0
+) -> array[int]:
+    """The arguments of _weight_grad."""
+
+
+@argument_block
+def sort_block(
+    *,
+    jobs: int,  # parts that the weights are split into
+    program: int,
+    weight: int,  # (E,) in plan order
+    weight_by_source: int,  # (E,)
+) -> array[int]:
+    """The arguments of _sort."""
+
+
+_read_forward, _read_backward = block_reader(forward_block), block_reader(backward_block)
+_read_weight_grad, _read_sort = block_reader(weight_grad_block), block_reader(sort_block)
+
+
+@_jit
 def _forward(block, zero, lanes, stamp):
-    """A job is a slice (first sample, how many, lane groups, first sample counting padding), from x (B, I) to out."""
-    slices, program, all_nodes, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
-    x, out, a0, z0 = pointer(block[6], zero), pointer(block[7], zero), pointer(block[8], zero), pointer(block[9], zero)
-    weight, bias, key, threshold = pointer(block[10], zero), pointer(block[11], zero), block[12], block[13]
-    has_bias, scale = block[11] != 0, number(zero, 1.0 / (1.0 - real(block[14])))
-    p = _unpack(program)
-    n, rows = len(p.code), p.z_row.max() + 1
-    wanted = p.position if all_nodes else p.outputs
-    job = take(block)
-    while job < block[1]:
-        sample, count, groups, place = slices[4 * job], slices[4 * job + 1], slices[4 * job + 2], slices[4 * job + 3]
+    """A job is a slice: from x to out."""
+    args = _read_forward(block)
+    slices, x, out = pointer(args.slices, args.jobs), pointer(args.x, zero), pointer(args.out, zero)
+    weight, bias, has_bias = pointer(args.weight, zero), pointer(args.bias, zero), args.bias != 0
+    scale = cast_like(zero, 1.0 / (1.0 - float64_from_bits(args.p_bits)))
+    p, inputs = _unpack(pointer(args.program, types.int32(0))), args.inputs
+    n, z_rows = len(p.code), p.z_row.max() + 1
+    columns = p.position if args.all_nodes else p.outputs
+    job = take_job(block)
+    while job < args.jobs:
+        first, size, groups, begin = _read_slice(offset(slices, 4 * job))
         width = groups * lanes
-        a, z = shifted(a0, place * n), shifted(z0, place * rows)
+        a, z = offset(pointer(args.a, zero), begin * n), offset(pointer(args.z, zero), begin * z_rows)
         for q in range(inputs):
-            for j in range(count):
-                a[q * width + j] = x[(sample + j) * inputs + q]
-            for j in range(count, width):  # padding repeats a sample: it overflows only where that one does
-                a[q * width + j] = a[q * width + count - 1]
-        _forward_walk(p, inputs, groups, a, z, weight, bias, has_bias, sample, key, threshold, scale, zero, lanes)
-        for j in range(count):
-            for o in range(len(wanted)):
-                out[(sample + j) * len(wanted) + o] = a[wanted[o] * width + j]
-        job = take(block)
+            for j in range(size):
+                a[q * width + j] = x[(first + j) * inputs + q]
+            for j in range(size, width):  # padding repeats a sample: it overflows only where that one does
+                a[q * width + j] = a[q * width + size - 1]
+        _forward_slice(
+            p, inputs, groups, a, z, weight, bias, has_bias, first, args.key, args.threshold, scale, zero, lanes
+        )
+        for j in range(size):
+            for o in range(len(columns)):
+                out[(first + j) * len(columns) + o] = a[columns[o] * width + j]
+        job = take_job(block)
 
 
-@njit(nogil=True, error_model="numpy")
+@_jit
 def _backward(block, zero, lanes, stamp):
-    """A job is a slice: from out_grad (B, O) to d, the gradients of all sums, and x_grad (B, I) if asked for."""
-    slices, program, all_nodes, inputs = pointer(block[2], block[0]), block[3], block[4], block[5]
-    x_grad, out_grad = pointer(block[6], zero), pointer(block[7], zero)
-    a0, z0, d0, weight = (
-        pointer(block[8], zero),
-        pointer(block[9], zero),
-        pointer(block[10], zero),
-        pointer(block[11], zero),
-    )
-    key, threshold, keep = block[12], block[13], 1.0 - real(block[14])
-    scale, undo = number(zero, 1.0 / keep), number(zero, keep)
-    p = _unpack(program)
-    n, rows = len(p.code), p.z_row.max() + 1
-    wanted = p.position if all_nodes else p.outputs
-    runs, nodes = len(p.back_node), n if block[6] != 0 else n - inputs
-    while block[6] == 0 and runs > 0 and p.bias_at[p.back_node[runs - 1]] < 0:
-        runs -= 1  # the inputs come last, and their gradients aren't wanted
-    job = take(block)
-    while job < block[1]:
-        sample, count, groups, place = slices[4 * job], slices[4 * job + 1], slices[4 * job + 2], slices[4 * job + 3]
+    """A job is a slice: from out_grad to d, the gradients of all sums, and to x_grad if there is one."""
+    args = _read_backward(block)
+    slices, x_grad, out_grad = pointer(args.slices, args.jobs), pointer(args.x_grad, zero), pointer(args.out_grad, zero)
+    weight, needs_x_grad = pointer(args.weight_by_source, zero), args.x_grad != 0
+    keep = 1.0 - float64_from_bits(args.p_bits)
+    scale, unscale = cast_like(zero, 1.0 / keep), cast_like(zero, keep)
+    p, inputs = _unpack(pointer(args.program, types.int32(0))), args.inputs
+    n, z_rows = len(p.code), p.z_row.max() + 1
+    columns = p.position if args.all_nodes else p.outputs
+    runs, nodes = len(p.back_node), n if needs_x_grad else n - inputs
+    while not needs_x_grad and runs > 0 and p.bias_index[p.back_node[runs - 1]] < 0:
+        runs -= 1  # the inputs come last, and their gradients aren't needed
+    job = take_job(block)
+    while job < args.jobs:
+        first, size, groups, begin = _read_slice(offset(slices, 4 * job))
         width = groups * lanes
-        a, z, d = shifted(a0, place * n), shifted(z0, place * rows), shifted(d0, place * n)
+        a, z = offset(pointer(args.a, zero), begin * n), offset(pointer(args.z, zero), begin * z_rows)
+        d = offset(pointer(args.d, zero), begin * n)
         for j in range(n * width):
             d[j] = zero
-        for j in range(count):
-            for o in range(len(wanted)):
-                d[wanted[o] * width + j] = out_grad[(sample + j) * len(wanted) + o]
-        _backward_walk(p, runs, nodes, groups, d, a, z, weight, sample, key, threshold, scale, undo, zero, lanes)
-        if block[6] != 0:
-            for j in range(count):
+        for j in range(size):
+            for o in range(len(columns)):
+                d[columns[o] * width + j] = out_grad[(first + j) * len(columns) + o]
+        _backward_slice(
+            p, runs, nodes, groups, d, a, z, weight, first, args.key, args.threshold, scale, unscale, zero, lanes
+        )
+        if needs_x_grad:
+            for j in range(size):
                 for q in range(inputs):
-                    x_grad[(sample + j) * inputs + q] = d[q * width + j]
-        job = take(block)
+                    x_grad[(first + j) * inputs + q] = d[q * width + j]
+        job = take_job(block)
 
 
-@njit(nogil=True, error_model="numpy")
-def _weights(block, zero, lanes, stamp):
+@_jit
+def _weight_grad(block, zero, lanes, stamp):
     """A job is a part of the gradients of weights and biases, summed over all slices in their order."""
-    slices, program, num_slices, parts = pointer(block[2], block[0]), block[3], block[4], block[5]
-    a0, d0, gradient, biases = (
-        pointer(block[6], zero),
-        pointer(block[7], zero),
-        pointer(block[8], zero),
-        pointer(block[9], zero),
-    )
-    p = _unpack(program)
+    args = _read_weight_grad(block)
+    slices, weight_grad = pointer(args.slices, args.jobs), pointer(args.weight_grad, zero)
+    bias_grad, has_bias = pointer(args.bias_grad, zero), args.bias_grad != 0
+    p, parts = _unpack(pointer(args.program, types.int32(0))), args.jobs
     n, runs, source = len(p.code), len(p.node), pointer(p.source.ctypes.data, types.int32(0))
     by_node = True
-    for i in range(num_slices):
-        by_node = by_node and slices[4 * i + 2] <= BY_NODE
-    job = take(block)
-    while job < block[1]:
+    for i in range(args.num_slices):
+        by_node = by_node and _read_slice(offset(slices, 4 * i)).groups <= BY_NODE
+    job = take_job(block)
+    while job < parts:
         low, high = n * job // parts, n * (job + 1) // parts
-        begin, end = (low, high) if by_node else (runs * job // parts, runs * (job + 1) // parts)
-        for r in range(begin, end):
+        begin_run, end_run = (low, high) if by_node else (runs * job // parts, runs * (job + 1) // parts)
+        for r in range(begin_run, end_run):
             first, last = (p.start[r], p.start[r + 1]) if by_node else (p.first[r], p.last[r])
             for k in range(first, last):
-                gradient[k] = zero
-        for i in range(num_slices):
-            groups, place = slices[4 * i + 2], slices[4 * i + 3]
+                weight_grad[k] = zero
+        for i in range(args.num_slices):
+            _, _, groups, begin = _read_slice(offset(slices, 4 * i))
             width = groups * lanes
-            a, d = shifted(a0, place * n), shifted(d0, place * n)
-            for r in range(begin, end):
+            a, d = offset(pointer(args.a, zero), begin * n), offset(pointer(args.d, zero), begin * n)
+            for r in range(begin_run, end_run):
                 if by_node:
-                    _dot(shifted(d, r * width), a, source, gradient, p.start[r], p.start[r + 1], groups)
+                    _dot(offset(d, r * width), a, source, weight_grad, p.start[r], p.start[r + 1], groups)
                 else:
-                    _dot(shifted(d, p.node[r] * width), a, source, gradient, p.first[r], p.last[r], groups)
-            if block[9] != 0:
+                    _dot(offset(d, p.node[r] * width), a, source, weight_grad, p.first[r], p.last[r], groups)
+            if has_bias:
                 for q in range(low, high):
-                    if p.bias_at[q] >= 0:
-                        total = biases[p.bias_at[q]]
+                    if p.bias_index[q] >= 0:
+                        total = bias_grad[p.bias_index[q]]
                         for j in range(width):
                             total += d[q * width + j]
-                        biases[p.bias_at[q]] = total
-        job = take(block)
+                        bias_grad[p.bias_index[q]] = total
+        job = take_job(block)
 
 
-@njit(nogil=True, error_model="numpy")
+@_jit
 def _sort(block, zero, lanes, stamp):
-    """A job is a part of the weights, put into the order of the backward walk."""
-    parts, weight, by_source = block[3], pointer(block[4], zero), pointer(block[5], zero)
-    p = _unpack(block[2])
+    """A job is a part of the weights, put into the order of the backward pass."""
+    args = _read_sort(block)
+    weight, weight_by_source = pointer(args.weight, zero), pointer(args.weight_by_source, zero)
+    p, parts = _unpack(pointer(args.program, types.int32(0))), args.jobs
     edges = len(p.back_edge)
-    job = take(block)
-    while job < block[1]:
+    job = take_job(block)
+    while job < parts:
         for k in range(edges * job // parts, edges * (job + 1) // parts):
-            by_source[k] = weight[p.back_edge[k]]
-        job = take(block)
+            weight_by_source[k] = weight[p.back_edge[k]]
+        job = take_job(block)
 
 
 def _stamp() -> int:
-    """A number that changes with the code kernels are made of; Numba's cache looks at the file of an entry alone."""
+    """A hash of the code that kernels are compiled from; Numba's cache only looks at the file of an entry."""
     digest = blake2b(digest_size=4)
     for package in (__package__, "fourward.engine", "fourward.plan"):
         for file in sorted(files(package).iterdir(), key=lambda file: file.name):
@@ -281,7 +360,7 @@ def _stamp() -> int:
 
 
 def _entries(stamp: int) -> dict[str, Any]:
-    """The entries, each bound to the stamp, which thereby is part of its key in the cache."""
+    """The entries, each bound to the stamp, which thereby is part of its key in Numba's cache."""
 
     def forward_float32(block):
         _forward(block, types.float32(0), 16, stamp)
@@ -295,11 +374,11 @@ def _entries(stamp: int) -> dict[str, Any]:
     def backward_float64(block):
         _backward(block, types.float64(0), 8, stamp)
 
-    def weights_float32(block):
-        _weights(block, types.float32(0), 16, stamp)
+    def weight_grad_float32(block):
+        _weight_grad(block, types.float32(0), 16, stamp)
 
-    def weights_float64(block):
-        _weights(block, types.float64(0), 8, stamp)
+    def weight_grad_float64(block):
+        _weight_grad(block, types.float64(0), 8, stamp)
 
     def sort_float32(block):
         _sort(block, types.float32(0), 16, stamp)
@@ -314,6 +393,6 @@ _ENTRIES = _entries(_stamp())
 
 
 @cache
-def entry(what: str, dtype: str) -> int:
-    """The address of a compiled entry: "forward", "backward", "weights" or "sort", for "float32" or "float64"."""
-    return cached_cfunc(_ENTRIES[f"{what}_{dtype}"], types.void(types.CPointer(types.int64)))
+def entry(name: str, dtype: str) -> int:
+    """The address of a compiled entry: "forward", "backward", "weight_grad" or "sort", in "float32" or "float64"."""
+    return cached_cfunc(_ENTRIES[f"{name}_{dtype}"], types.void(types.CPointer(types.int64)))

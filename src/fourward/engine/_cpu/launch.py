@@ -18,52 +18,58 @@ from fourward.engine._dropout import float64_bits, threshold
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
 
-GROUPS = (8, 4, 2, 1)  #: how many lane groups a slice may have
-#: Multiplications under which a second thread isn't worth its hand-over.
+GROUPS = (8, 4, 2, 1)  #: numbers of lane groups that a slice may have
+#: Multiplications below which a second thread costs more than it saves.
 THREAD_WORK = 100_000
-#: Of packed programs; another number whenever kernels.Program changes. An exported network may meet newer kernels.
+#: The version of packed programs: changes whenever kernels.Program does. An exported network may meet newer kernels.
 LAYOUT = 1
-PARTS = 4  #: of the weight gradients, for each worker, so that none waits long for another
+PARTS = 4  #: parts of the weight gradients for each thread, so that none waits long for another
 
 
 class Shape(NamedTuple):
-    """What the launch must know of a program without reading it."""
+    """The sizes of a program that a launch needs to know without reading it."""
 
     nodes: int
     inputs: int
     outputs: int
     edges: int
-    rows: int  #: of z that the backward pass needs
+    z_rows: int  #: nodes whose z the backward pass needs
 
 
 def pack(plan: Plan) -> tuple[Tensor, Shape]:
-    """A plan as the tensor that kernels.Program describes."""
+    """Pack a plan into the tensor that kernels.Program describes."""
     dag = plan.dag
-    ahead, (back, back_start, edge) = forward_runs(plan), backward_runs(plan)
-    bias_at = np.full(dag.num_nodes, -1)
-    bias_at[dag.num_inputs :] = plan.neuron
-    z_row = np.where(plan.needs_z, np.cumsum(plan.needs_z) - 1, -1)
-    fields = kernels.Program(
-        *ahead,
-        *back,
-        plan.edge_start,
-        back_start,
-        plan.source,
-        plan.target[edge],
-        edge,
-        plan.code,
-        bias_at,
-        z_row,
-        plan.order,
-        plan.hidden,
-        plan.outputs,
-        plan.position,
+    runs, (back, back_start, edge) = forward_runs(plan), backward_runs(plan)
+    bias_index = np.full(dag.num_nodes, -1)
+    bias_index[dag.num_inputs :] = plan.neuron
+    program = kernels.Program(
+        node=runs.node,
+        first=runs.first,
+        last=runs.last,
+        flag=runs.flag,
+        back_node=back.node,
+        back_first=back.first,
+        back_last=back.last,
+        back_flag=back.flag,
+        start=plan.edge_start,
+        back_start=back_start,
+        source=plan.source,
+        back_target=plan.target[edge],
+        back_edge=edge,
+        code=plan.code,
+        bias_index=bias_index,
+        z_row=np.where(plan.needs_z, np.cumsum(plan.needs_z) - 1, -1),
+        order=plan.order,
+        hidden=plan.hidden,
+        outputs=plan.outputs,
+        position=plan.position,
     )
     shape = Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, dag.num_edges, int(plan.needs_z.sum()))
-    return torch.from_numpy(_pack(fields)), shape
+    return torch.from_numpy(_pack(program)), shape
 
 
 def _pack(fields: tuple[IntArray, ...]) -> IntArray:
+    """Pairs (start / ALIGN, length) of the fields, then the fields, then LAYOUT."""
     unit = kernels.ALIGN
     starts = np.cumsum([-(-2 * len(fields) // unit), *(-(-len(field) // unit) for field in fields)])
     packed = np.zeros(int(starts[-1]) * unit + 1, np.int32)
@@ -75,96 +81,98 @@ def _pack(fields: tuple[IntArray, ...]) -> IntArray:
 
 
 def check_layout(program: Tensor, shape: list[int]) -> None:
-    """Refuse a program that another version of fourward packed."""
+    """Raise an EngineError if another version of fourward packed the program."""
     if int(program[-1]) != LAYOUT:
         raise EngineError(
-            f"this network was exported by another version of fourward (layout {int(program[-1])}, not {LAYOUT}). "
-            "Export it again with this one."
+            f"this network was exported by another version of fourward (expected layout {LAYOUT}, got "
+            f"{int(program[-1])}). Export it again with this version."
         )
 
 
 @lru_cache(maxsize=256)
-def slices(batch: int, lanes: int, workers: int) -> tuple[IntArray, int, int]:
-    """The batch cut into slices (first sample, how many, lane groups, first counting padding), a share for each worker.
+def slices(batch: int, lanes: int, num_threads: int) -> tuple[IntArray, int, int]:
+    """Cut the batch into slices, about as many lane groups for each thread: a table of kernels.Slice, (n, 4).
 
     Only the last slice is padded, so that all of them together hold the batch rounded up to whole lane groups. Returns
     the table, its address and its length.
     """
-    groups = -(-batch // lanes)
-    rows, done = [], 0
-    for worker in range(workers):
-        share = groups * (worker + 1) // workers - done
-        while share > 0:
-            width = next(size for size in GROUPS if size <= share)
-            rows.append((done * lanes, min(batch - done * lanes, width * lanes), width, done * lanes))
-            share, done = share - width, done + width
-    table = np.array(rows, np.int64).reshape(-1, 4)
+    total, done = -(-batch // lanes), 0  # lane groups
+    rows = []
+    for thread in range(num_threads):
+        end = total * (thread + 1) // num_threads
+        while done < end:
+            groups = next(size for size in GROUPS if size <= end - done)
+            begin = done * lanes
+            rows.append(kernels.Slice(begin, min(batch - begin, groups * lanes), groups, begin))
+            done += groups
+    table = np.array(rows, np.int64).reshape(-1, len(kernels.Slice._fields))
     return table, table.ctypes.data, len(table)
 
 
-def padded(batch: int, lanes: int) -> int:
-    """The batch rounded up to whole lane groups."""
+def pad_batch(batch: int, lanes: int) -> int:
+    """The batch size rounded up to whole lane groups."""
     return (batch + lanes - 1) // lanes * lanes
 
 
-def lanes_of(dtype: torch.dtype) -> int:
-    """Numbers in a lane group."""
-    return simd.BYTES // dtype.itemsize
+def lanes_per_group(dtype: torch.dtype) -> int:
+    """How many numbers a lane group holds."""
+    return simd.LANE_GROUP_BYTES // dtype.itemsize
 
 
-def _workers(shape: Shape, batch: int) -> int:
+def _num_threads(shape: Shape, batch: int) -> int:
     return torch.get_num_threads() if shape.edges * batch > THREAD_WORK else 1
 
 
-def _drawn(key: Tensor | None, p: float) -> tuple[int, int, int]:
-    """Key, threshold and the bits of p, for the kernels; a threshold of 0 drops nothing."""
-    if key is None:
-        return 0, 0, 0
-    return int(key), threshold(p), float64_bits(p)
-
-
-def saved_size(shape: Shape, room: int) -> int:
-    """Numbers saved for the backward pass: a, z, and by how many workers' shares the batch was cut."""
-    return (shape.nodes + shape.rows) * room + 1
+def saved_size(shape: Shape, padded: int) -> int:
+    """Numbers saved for the backward pass: a, z, and for how many threads the batch was cut."""
+    return (shape.nodes + shape.z_rows) * padded + 1
 
 
 def empty_saved(x: Tensor, shape: Shape) -> Tensor:
-    """What a forward pass keeps, as torch sees it while tracing."""
-    return x.new_empty(saved_size(shape, padded(x.shape[0], lanes_of(x.dtype))))
+    """A tensor of the size of what `forward` saves for x."""
+    return x.new_empty(saved_size(shape, pad_batch(x.shape[0], lanes_per_group(x.dtype))))
 
 
-def _workers_cell(saved: Tensor) -> Any:
-    """The last number of what is saved; torch may have another number of threads by the time of the backward pass."""
-    kind = ctypes.c_float if saved.dtype == torch.float32 else ctypes.c_double
-    return kind.from_address(saved.data_ptr() + (saved.numel() - 1) * saved.itemsize)
+def _saved_threads(saved: Tensor) -> Any:
+    """The last number of what is saved, as a C variable.
 
-
-def _a_and_z(saved: Tensor, shape: Shape, room: int) -> tuple[int, int]:
-    """The addresses of a and z in what is saved for the backward pass."""
-    a = saved.data_ptr()
-    return a, a + shape.nodes * room * saved.itemsize
+    The backward pass needs the slices of the forward pass, and torch's number of threads may have changed by then.
+    """
+    ctype = ctypes.c_float if saved.dtype == torch.float32 else ctypes.c_double
+    return ctype.from_address(saved.data_ptr() + (saved.numel() - 1) * saved.itemsize)
 
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
     all_nodes: bool, needs_backward: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, a slice after another.
-
-    Where no backward pass will come, pass needs_backward=False.
-    """
+    """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, slice after slice."""
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
-    batch, lanes, workers = x.shape[0], lanes_of(x.dtype), _workers(shape, x.shape[0])
-    (_, table, jobs), room = slices(batch, lanes, workers), padded(batch, lanes)
+    batch, lanes = x.shape[0], lanes_per_group(x.dtype)
+    num_threads, padded = _num_threads(shape, batch), pad_batch(batch, lanes)
+    _, table, jobs = slices(batch, lanes, num_threads)
     out = x.new_empty(batch, shape.nodes if all_nodes else shape.outputs)
-    saved = x.new_empty(saved_size(shape, room))
+    saved = x.new_empty(saved_size(shape, padded))
     if needs_backward:
-        _workers_cell(saved).value = workers
-    arguments = (
-        *(table, program.data_ptr(), all_nodes, shape.inputs, x.data_ptr(), out.data_ptr()),
-        *(*_a_and_z(saved, shape, room), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), *_drawn(key, p)),
+        _saved_threads(saved).value = num_threads
+    a = saved.data_ptr()
+    block = kernels.forward_block(
+        jobs=jobs,
+        slices=table,
+        program=program.data_ptr(),
+        all_nodes=all_nodes,
+        inputs=shape.inputs,
+        x=x.data_ptr(),
+        out=out.data_ptr(),
+        a=a,
+        z=a + shape.nodes * padded * saved.itemsize,
+        weight=weight.data_ptr(),
+        bias=0 if bias is None else bias.data_ptr(),
+        key=0 if key is None else int(key),
+        threshold=0 if key is None else threshold(p),
+        p_bits=0 if key is None else float64_bits(p),
     )
-    threads.run(kernels.entry("forward", _NAMES[x.dtype]), arguments, jobs, workers)
+    threads.run(kernels.entry("forward", _NAMES[x.dtype]), block, jobs, num_threads)
     return out, saved
 
 
@@ -172,25 +180,49 @@ def backward(
     out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
     all_nodes: bool, needs_x_grad: bool, has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x (empty unless wanted), of the weights, and of the biases (empty unless there are any)."""
+    """Gradients of x (empty unless needed), of the weights, and of the biases (empty if there are none)."""
     out_grad, weight = plain(out_grad), plain(weight)
-    batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_of(out_grad.dtype)
-    workers, room = _workers(shape, batch), padded(batch, lanes)
-    _, table, jobs = slices(batch, lanes, int(_workers_cell(saved).value))  # as the forward pass cut it
-    parts = 1 if workers == 1 else PARTS * workers
+    batch, dtype, lanes = out_grad.shape[0], _NAMES[out_grad.dtype], lanes_per_group(out_grad.dtype)
+    num_threads, padded = _num_threads(shape, batch), pad_batch(batch, lanes)
+    _, table, jobs = slices(batch, lanes, int(_saved_threads(saved).value))
+    parts = 1 if num_threads == 1 else PARTS * num_threads
     x_grad = out_grad.new_empty(batch if needs_x_grad else 0, shape.inputs)
     weight_grad = torch.empty_like(weight)
     bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if has_bias else 0)
-    d, by_source = out_grad.new_empty(shape.nodes * room), torch.empty_like(weight)
-    code, (a, z) = program.data_ptr(), _a_and_z(saved, shape, room)
-    threads.run(kernels.entry("sort", dtype), (code, parts, weight.data_ptr(), by_source.data_ptr()), parts, workers)
-    arguments = (
-        *(table, code, all_nodes, shape.inputs, x_grad.data_ptr() if needs_x_grad else 0, out_grad.data_ptr()),
-        *(a, z, d.data_ptr(), by_source.data_ptr(), *_drawn(key, p)),
+    d, by_source = out_grad.new_empty(shape.nodes * padded), torch.empty_like(weight)
+    code, a = program.data_ptr(), saved.data_ptr()
+    block = kernels.sort_block(
+        jobs=parts, program=code, weight=weight.data_ptr(), weight_by_source=by_source.data_ptr()
     )
-    threads.run(kernels.entry("backward", dtype), arguments, jobs, workers)
-    found = a, d.data_ptr(), weight_grad.data_ptr(), bias_grad.data_ptr() if has_bias else 0
-    threads.run(kernels.entry("weights", dtype), (table, code, jobs, parts, *found), parts, workers)
+    threads.run(kernels.entry("sort", dtype), block, parts, num_threads)
+    block = kernels.backward_block(
+        jobs=jobs,
+        slices=table,
+        program=code,
+        all_nodes=all_nodes,
+        inputs=shape.inputs,
+        x_grad=x_grad.data_ptr() if needs_x_grad else 0,
+        out_grad=out_grad.data_ptr(),
+        a=a,
+        z=a + shape.nodes * padded * saved.itemsize,
+        d=d.data_ptr(),
+        weight_by_source=by_source.data_ptr(),
+        key=0 if key is None else int(key),
+        threshold=0 if key is None else threshold(p),
+        p_bits=0 if key is None else float64_bits(p),
+    )
+    threads.run(kernels.entry("backward", dtype), block, jobs, num_threads)
+    block = kernels.weight_grad_block(
+        jobs=parts,
+        slices=table,
+        num_slices=jobs,
+        program=code,
+        a=a,
+        d=d.data_ptr(),
+        weight_grad=weight_grad.data_ptr(),
+        bias_grad=bias_grad.data_ptr() if has_bias else 0,
+    )
+    threads.run(kernels.entry("weight_grad", dtype), block, parts, num_threads)
     return x_grad, weight_grad, bias_grad
 
 

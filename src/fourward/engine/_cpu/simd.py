@@ -1,11 +1,10 @@
-"""Vector code that Numba's loops can't be made to emit: sums that stay in registers along a run of edges.
+"""Vector code that Numba doesn't generate from loops: sums that stay in registers along a run of edges.
 
 Written as LLVM vectors of 64 bytes, a *lane group*: 16 float32 or 8 float64. LLVM splits them where the processor's
 registers are narrower. A plain Numba loop keeps its sums in memory, at half the speed (N=1024, p=0.2, B=512 on 2 cores:
 75 GFLOP/s, these 128).
 
-Tried and left out: asking for the rows of later edges ahead of time. It brought 15% on 10^7 edges and cost 40% at
-N=1024, B=32.
+Rejected: prefetching the rows of later edges. It gained 15% with 10^7 edges and lost 40% at N=1024, B=32.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-BYTES = 64  #: of a lane group
+LANE_GROUP_BYTES = 64
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
 @intrinsic
 def pointer(typingctx: Any, address: Any, like: Any) -> Any:
-    """The address, an integer, as a pointer to numbers of the type of `like`."""
+    """The address, an int64, as a pointer to numbers of the type of `like`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
@@ -33,8 +32,8 @@ def pointer(typingctx: Any, address: Any, like: Any) -> Any:
 
 
 @intrinsic
-def number(typingctx: Any, like: Any, value: Any) -> Any:
-    """A literal as a number of the type of `like`; plain Python numbers would turn float32 into float64."""
+def cast_like(typingctx: Any, like: Any, value: Any) -> Any:
+    """The value, a float64, in the type of `like`; Python's literals would turn float32 into float64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.cast(builder, args[1], types.float64, signature.return_type)
@@ -43,8 +42,8 @@ def number(typingctx: Any, like: Any, value: Any) -> Any:
 
 
 @intrinsic
-def shifted(typingctx: Any, base: Any, offset: Any) -> Any:
-    """The pointer that many numbers further on."""
+def offset(typingctx: Any, base: Any, count: Any) -> Any:
+    """The pointer `count` elements after base."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.gep(args[0], [args[1]])
@@ -55,19 +54,19 @@ def shifted(typingctx: Any, base: Any, offset: Any) -> Any:
 def _groups(context: Any, builder: Any, element: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
     """The vector type of a lane group, and functions that load and store the i-th group of a row."""
     scalar = context.get_value_type(element)
-    lanes = BYTES * 8 // element.bitwidth
+    lanes = LANE_GROUP_BYTES * 8 // element.bitwidth
     vector = ir.VectorType(scalar, lanes)
 
-    def spot(row: Any, i: int) -> Any:
+    def address(row: Any, i: int) -> Any:
         return builder.bitcast(builder.gep(row, [ir.Constant(_I64, lanes * i)]), vector.as_pointer())
 
     def load(row: Any, i: int) -> Any:
-        value = builder.load(spot(row, i))
+        value = builder.load(address(row, i))
         value.align = element.bitwidth // 8
         return value
 
     def store(value: Any, row: Any, i: int) -> None:
-        builder.store(value, spot(row, i)).align = element.bitwidth // 8
+        builder.store(value, address(row, i)).align = element.bitwidth // 8
 
     return vector, load, store
 
@@ -94,12 +93,12 @@ def _loop(
     builder.cbranch(builder.icmp_signed("<", first, last), loop, done)
     builder.position_at_end(loop)
     k = builder.phi(_I64)
-    held = [builder.phi(value.type) for value in values]
-    new = body(k, held)
+    phis = [builder.phi(value.type) for value in values]
+    new = body(k, phis)
     following = builder.add(k, ir.Constant(_I64, step))
     k.add_incoming(first, entry)
     k.add_incoming(following, builder.block)
-    for phi, start, value in zip(held, values, new, strict=True):
+    for phi, start, value in zip(phis, values, new, strict=True):
         phi.add_incoming(start, entry)
         phi.add_incoming(value, builder.block)
     end = builder.block
@@ -129,33 +128,32 @@ def add_run(typingctx: Any, row: Any, weight: Any, index: Any, rows: Any, first:
         fma = _fma(builder, vector)
         stride = ir.Constant(_I64, count * vector.count)
 
-        def taken(k: Any, sums: list[Any]) -> list[Any]:
+        def add_edge(k: Any, sums: list[Any]) -> list[Any]:
             """The sums with edge k added."""
             w = _broadcast(builder, vector, builder.load(builder.gep(weight, [k])))
             u = builder.sext(builder.load(builder.gep(index, [k])), _I64)
             other = builder.gep(rows, [builder.mul(u, stride)])
-            return [fma(w, load(other, i), one) for i, one in enumerate(sums)]
+            return [fma(w, load(other, i), total) for i, total in enumerate(sums)]
 
         sums = [load(row, i) for i in range(count)]
         k = first
         if unroll > 1:
-            whole = builder.sub(last, builder.srem(builder.sub(last, first), ir.Constant(_I64, unroll)))
+            unrolled_end = builder.sub(last, builder.srem(builder.sub(last, first), ir.Constant(_I64, unroll)))
             zero = ir.Constant(vector, [0.0] * vector.count)
             parts = [*sums, *[zero] * (count * (unroll - 1))]
 
             def step(k: Any, parts: list[Any]) -> list[Any]:
                 new = []
                 for j in range(unroll):
-                    spot = builder.add(k, ir.Constant(_I64, j))
-                    new += taken(spot, parts[j * count : (j + 1) * count])
+                    new += add_edge(builder.add(k, ir.Constant(_I64, j)), parts[j * count : (j + 1) * count])
                 return new
 
-            parts = _loop(builder, first, whole, unroll, parts, step)
+            parts = _loop(builder, first, unrolled_end, unroll, parts, step)
             for j in range(1, unroll):
                 sums = parts[:count] if j == 1 else sums
-                sums = [builder.fadd(one, parts[j * count + i]) for i, one in enumerate(sums)]
-            k = whole
-        sums = _loop(builder, k, last, 1, sums, taken)
+                sums = [builder.fadd(total, parts[j * count + i]) for i, total in enumerate(sums)]
+            k = unrolled_end
+        sums = _loop(builder, k, last, 1, sums, add_edge)
         for i, value in enumerate(sums):
             store(value, row, i)
         return context.get_dummy_value()
@@ -199,7 +197,7 @@ def dot_run(typingctx: Any, row: Any, rows: Any, index: Any, result: Any, first:
         fma = _fma(builder, vector)
         zero = ir.Constant(vector, [0.0] * vector.count)
         stride = ir.Constant(_I64, count * vector.count)
-        own = [load(row, i) for i in range(count)]
+        factors = [load(row, i) for i in range(count)]  # stay in registers
 
         def products(k: Any) -> Any:
             """A vector whose lanes sum up to the inner product for edge k."""
@@ -207,34 +205,34 @@ def dot_run(typingctx: Any, row: Any, rows: Any, index: Any, result: Any, first:
             other = builder.gep(rows, [builder.mul(u, stride)])
             sums = [zero, zero]  # two, so that one sum need not wait for the other
             for i in range(count):
-                sums[i % 2] = fma(own[i], load(other, i), sums[i % 2])
+                sums[i % 2] = fma(factors[i], load(other, i), sums[i % 2])
             return builder.fadd(sums[0], sums[1]) if count > 1 else sums[0]
 
         def add(k: Any, value: Any) -> None:
-            spot = builder.bitcast(builder.gep(result, [k]), value.type.as_pointer())
-            before = builder.load(spot)
-            before.align = builder.store(builder.fadd(before, value), spot).align = element.bitwidth // 8
+            address = builder.bitcast(builder.gep(result, [k]), value.type.as_pointer())
+            before = builder.load(address)
+            before.align = builder.store(builder.fadd(before, value), address).align = element.bitwidth // 8
 
-        def eight(k: Any, _: list[Any]) -> list[Any]:
+        def eight_edges(k: Any, _: list[Any]) -> list[Any]:
             add(k, _lane_sums(builder, [products(builder.add(k, ir.Constant(_I64, j))) for j in range(8)]))
             return []
 
-        def one(k: Any, _: list[Any]) -> list[Any]:
+        def one_edge(k: Any, _: list[Any]) -> list[Any]:
             pair = _lane_sums(builder, [products(k), zero])
             add(k, builder.extract_element(pair, ir.Constant(_I32, 0)))
             return []
 
-        whole = builder.sub(last, builder.srem(builder.sub(last, first), ir.Constant(_I64, 8)))
-        _loop(builder, first, whole, 8, [], eight)
-        _loop(builder, whole, last, 1, [], one)
+        unrolled_end = builder.sub(last, builder.srem(builder.sub(last, first), ir.Constant(_I64, 8)))
+        _loop(builder, first, unrolled_end, 8, [], eight_edges)
+        _loop(builder, unrolled_end, last, 1, [], one_edge)
         return context.get_dummy_value()
 
     return types.void(row, rows, index, result, types.int64, types.int64, groups), codegen
 
 
 @intrinsic
-def take(typingctx: Any, block: Any) -> Any:
-    """The number of the next job that no thread has taken."""
+def take_job(typingctx: Any, block: Any) -> Any:
+    """The index of the next job, of a counter at the start of the block that all threads advance."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", args[0], ir.Constant(_I64, 1), "monotonic")
@@ -243,8 +241,8 @@ def take(typingctx: Any, block: Any) -> Any:
 
 
 @intrinsic
-def real(typingctx: Any, bits: Any) -> Any:
-    """The float64 whose bits these are."""
+def float64_from_bits(typingctx: Any, bits: Any) -> Any:
+    """The float64 with these bits, an int64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())

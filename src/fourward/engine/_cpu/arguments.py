@@ -1,0 +1,46 @@
+"""Arguments of compiled entries, by name.
+
+An entry takes the address of a block of int64: the index of the next job, then its arguments. The signature of a
+function says which these are. The function that packs them and the one by which a kernel reads them are both generated
+from it, so that nobody writes a position.
+"""
+
+from __future__ import annotations
+
+import inspect
+from array import array
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from numba import njit
+
+P = ParamSpec("P")
+
+
+def argument_block(signature: Callable[P, array[int]]) -> Callable[P, array[int]]:
+    """Turn a function with keyword-only parameters and no body into one that packs them into a block.
+
+    The generated function takes no longer than a tuple by position. A named tuple, created by keywords, takes twice as
+    long, which a small network would notice.
+    """
+    names = ", ".join(inspect.signature(signature).parameters)
+    pack: Callable[P, array[int]] = _define(f"def _(*, {names}): return array('q', (0, {names}))", {"array": array})
+    return pack
+
+
+def block_reader(packer: Callable[..., array[int]]) -> Any:
+    """A Numba function that returns the arguments of a block as a named tuple."""
+    arguments: Any = namedtuple("Arguments", list(inspect.signature(packer).parameters))  # type: ignore[misc]
+    return tuple_reader(arguments, njit(nogil=True)(lambda block, i: block[i + 1]))
+
+
+def tuple_reader(fields: Any, item: Any) -> Any:
+    """A Numba function of `base` that returns the named tuple Fields(item(base, 0), item(base, 1), ...)."""
+    items = ", ".join(f"item(base, {i})" for i in range(len(fields._fields)))
+    return njit(nogil=True)(_define(f"def _(base): return Fields({items})", {"Fields": fields, "item": item}))
+
+
+def _define(source: str, names: dict[str, Any]) -> Any:
+    exec(source, names)
+    return names["_"]
