@@ -39,7 +39,7 @@ test-gpu: .venv/ready
 bench-cpu: .venv/ready
 	$(BIN)/python -m benchmarks.cpu
 
-# On a card. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, networkx and
+# On a card. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, scipy, networkx and
 # numba; ten minutes.
 bench-gpu: .venv/ready
 	$(BIN)/python -m benchmarks.gpu

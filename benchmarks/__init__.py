@@ -1,1 +1,1 @@
-"""Speed, measured in the open; named cases shared with the tests."""
+"""Speed benchmarks, and named graphs shared with the tests."""

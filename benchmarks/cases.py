@@ -1,4 +1,4 @@
-"""Named graphs: the zoo that every engine must agree on."""
+"""Named graphs on which all engines must agree."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fourward.graph._dag import Dag
 
 
 class Case(NamedTuple):
-    """A graph, and an activation that keeps signals and gradients alive in it."""
+    """A graph, and an activation with which signals and gradients neither vanish nor explode in it."""
 
     dag: Dag
     activation: str = "relu"
 
 
 def _skip_heavy() -> Dag:
-    """A chain of 40 with every skip of length 7 and 20: long reaches, little width."""
-    reach = [(u, u + skip) for skip in (1, 7, 20) for u in range(40 - skip)]
-    return Dag.from_edges(reach)
+    """A chain of 40 with every skip of length 7 and 20: long edges, little width."""
+    edges = [(u, u + skip) for skip in (1, 7, 20) for u in range(40 - skip)]
+    return Dag.from_edges(edges)
 
 
 def _source_neurons() -> Dag:

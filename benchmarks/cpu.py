@@ -1,6 +1,6 @@
 """The CPU benchmark: `make bench-cpu`, or `python -m benchmarks.cpu [--quick]`.
 
-Every rival and ours in one process, taking turns, medians. Writes benchmarks/results/cpu.json, a table and a plot.
+All methods alternate in one process; medians. Writes benchmarks/results/cpu.json, a table and a plot.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.report import write_cpu_report
-from benchmarks.storage import RESULTS, facts, store
+from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward import Dag, FourWard, connectomes, generate, paper
 from fourward.study._timing import median_seconds, training_step
 
@@ -27,29 +27,31 @@ METHODS: dict[str, Callable[..., torch.nn.Module]] = {
     "sequential": paper.SequentialBaseline,
     "deepstruct": paper.DeepStruct,
 }
-#: DeepStruct has a parameter for each pair of layers; beyond so many it takes seconds a pass, and is cut off.
+#: DeepStruct has a parameter for each pair of layers; beyond so many a pass takes seconds, and it is cut off.
 MOST_PAIRS = 4_000
-#: The grid is walked so often, minutes apart, and each rival's best median counts: other users of a shared machine's
-#: memory can slow those who use much of it fourfold for a minute.
+#: Passes over the grid, minutes apart, of which each method's best median counts: other users of a shared machine's
+#: memory can slow down memory-bound calls fourfold for a minute.
 PASSES = 2
 
 
 def main() -> None:
-    """Run everything, or a quick part of it."""
+    """Run the benchmark, or a quick part of it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few cells, to see that it works; nothing is written")
     parser.add_argument(
-        "--fresh", action="store_true", help="renew the parts of stored results that need new processes"
+        "--quick", action="store_true", help="measure a few cells, to see that it works; nothing is written"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure again what needs new processes, and update the stored results"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    if chosen.fresh:
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.fresh:
         data = json.loads((RESULTS / "cpu.json").read_text()) | fresh_parts()
-        store("cpu", data)
+        write_results("cpu", data)
         write_cpu_report(data)
         return
-    sizes, densities, batches = ((64, 256), (0.2, 1.0), (32,)) if chosen.quick else (SIZES, DENSITIES, BATCHES)
+    sizes, densities, batches = ((64, 256), (0.2, 1.0), (32,)) if options.quick else (SIZES, DENSITIES, BATCHES)
     passes = [
         [
             cell
@@ -59,34 +61,34 @@ def main() -> None:
         ]
         for _ in range(PASSES)
     ]
-    grid = [quietest(cells) for cells in zip(*passes, strict=True)]
+    grid = [best_medians(cells) for cells in zip(*passes, strict=True)]
     worm = measure(connectomes.load("c-elegans").dag, {"graph": "c-elegans"}, batches)
-    most = 10**5 if chosen.quick else 10**7
+    most = 10**5 if options.quick else 10**7
     large = [measure_large(family, edges, degree) for family, edges, degree in large_cases(most)]
     data = {
-        "facts": facts(),
+        "facts": describe_environment(),
         "grid": grid,
         "c-elegans": worm,
         "large": large,
     }
-    if not chosen.quick:
+    if not options.quick:
         data |= fresh_parts()
-        print(store("cpu", data))
+        print(write_results("cpu", data))
         write_cpu_report(data)
 
 
-def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Forward and training of all rivals on one graph, for each batch size."""
+def measure(dag: Dag, label: dict[str, Any], batches: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Forward passes and training steps of all methods on one graph, for each batch size."""
     net = FourWard(dag, seed=0)
     methods: dict[str, torch.nn.Module] = {"fourward": net}
     pairs = len(set(zip(*net.layering.level[dag.edges].T.tolist(), strict=True)))
     for name, cls in METHODS.items():
         if name != "deepstruct" or pairs <= MOST_PAIRS:
             methods[name] = cls(dag, seed=0)
-    mlp, width = rivals.mlp(dag.num_edges)
-    csr = rivals.sparse_levels(net)
+    mlp, width = baselines.mlp(dag.num_edges)
+    csr = baselines.sparse_levels(net)
     x = torch.randn(8, dag.num_inputs, generator=torch.Generator().manual_seed(0))
-    for out in (*(model(x) for model in methods.values()), csr(x)):  # before they are trained apart
+    for out in (*(model(x) for model in methods.values()), csr(x)):  # before training steps make them differ
         torch.testing.assert_close(out, net(x), rtol=1e-3, atol=1e-4)
     cells = []
     for batch in batches:
@@ -97,14 +99,14 @@ def measure(dag: Dag, what: dict[str, Any], batches: tuple[int, ...]) -> list[di
             forward_times = median_seconds(forward)
         steps = {name: training_step(model, x) for name, model in methods.items()}
         train_times = median_seconds({**steps, "mlp": training_step(mlp, x_mlp)}, min_rounds=3)
-        cell = {**what, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
+        cell = {**label, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
         cells.append({**cell, "forward": forward_times, "train": train_times})
         print(_line(cells[-1]), flush=True)
     return cells
 
 
-def quietest(cells: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """One cell from several passes: for each rival its best median."""
+def best_medians(cells: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """One cell from several passes: the best median of each method."""
     best = {kind: {name: min(c[kind][name] for c in cells) for name in cells[0][kind]} for kind in ("forward", "train")}
     return {**cells[0], **best}
 
@@ -118,21 +120,21 @@ def measure_solves() -> list[dict[str, Any]]:
             net = FourWard(generate.complete(n), seed=0)
             for batch in BATCHES:
                 calls: dict[str, Callable[[], object]] = {"fourward": partial(net, torch.ones(batch, 1))}
-                calls |= rivals.triangular_solves(net.dag, batch)
+                calls |= baselines.triangular_solves(net.dag, batch)
                 with torch.no_grad():
                     times = median_seconds(calls)
                 cells.append({"n": n, "batch": batch, "height": n, "forward": times, "train": {}})
         passes.append(cells)
-    return [quietest(cells) for cells in zip(*passes, strict=True)]
+    return [best_medians(cells) for cells in zip(*passes, strict=True)]
 
 
 def measure_cold() -> list[dict[str, Any]]:
-    """Ours, the paper's method and the MLP, one call after another: each finds the others' data in the cache."""
+    """Single calls of ours, the paper's method and the MLP alternate: each finds the others' data in the cache."""
     cells = []
     for n in SIZES:
         for p in (0.2, 0.6, 1.0):
             dag = generate.erdos_renyi(n, p, seed=0)
-            mlp, width = rivals.mlp(dag.num_edges)
+            mlp, width = baselines.mlp(dag.num_edges)
             net, masked = FourWard(dag, seed=0), paper.Masked4Ward(dag, seed=0)
             for batch in BATCHES:
                 x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
@@ -162,8 +164,8 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
     """Forward and training on a large sparse graph, beside CSR levels and the MLP."""
     dag = large_graph(family, edges, degree)
     net = FourWard(dag, seed=0)
-    mlp, width = rivals.mlp(dag.num_edges)
-    csr = rivals.sparse_levels(net)
+    mlp, width = baselines.mlp(dag.num_edges)
+    csr = baselines.sparse_levels(net)
     x, x_mlp = torch.ones(batch, dag.num_inputs), torch.ones(batch, width)
     with torch.no_grad():
         forward = median_seconds(
@@ -171,8 +173,8 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
         )
     steps = {"fourward": training_step(net, x), "mlp": training_step(mlp, x_mlp)}
     train = median_seconds(steps, min_rounds=3, seconds=1.0)
-    what = {"graph": family, "degree": degree, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges}
-    cell = {**what, "height": net.layering.height, "forward": forward, "train": train}
+    label = {"graph": family, "degree": degree, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges}
+    cell = {**label, "height": net.layering.height, "forward": forward, "train": train}
     print(_line(cell), flush=True)
     return cell
 
@@ -180,24 +182,24 @@ def measure_large(family: str, edges: int, degree: int, batch: int = 32) -> dict
 def fresh_parts() -> dict[str, Any]:
     """Cold calls, linear solves, building, memory, first use and overhead."""
     parts = ("building", "a_million_nodes", "first_uses", "overhead")
-    return {"solve": measure_solves(), "cold": measure_cold()} | {what: in_fresh_process(what) for what in parts}
+    return {"solve": measure_solves(), "cold": measure_cold()} | {name: in_fresh_process(name) for name in parts}
 
 
-def in_fresh_process(what: str) -> dict[str, Any]:
+def in_fresh_process(name: str) -> dict[str, Any]:
     """A measurement of memory or of first use needs a process of its own."""
-    done = subprocess.run([sys.executable, "-m", "benchmarks.fresh", what], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(what, found, flush=True)
-    return found
+    done = subprocess.run([sys.executable, "-m", "benchmarks.fresh", name], capture_output=True, text=True, check=True)
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(name, measured, flush=True)
+    return measured
 
 
 def _line(cell: dict[str, Any]) -> str:
-    what = f"N={cell['nodes']} E={cell['edges']} H={cell['height']} B={cell['batch']}"
+    label = f"N={cell['nodes']} E={cell['edges']} H={cell['height']} B={cell['batch']}"
     times = [
         f"{kind}: " + ", ".join(f"{name} {1e3 * seconds:.3f}" for name, seconds in cell[kind].items())
         for kind in ("forward", "train")
     ]
-    return f"{what} | ms {' | '.join(times)}"
+    return f"{label} | ms {' | '.join(times)}"
 
 
 if __name__ == "__main__":

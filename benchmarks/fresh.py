@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-#: Neurons of the networks whose first use is timed: walked in one launch, and in stretches.
+#: Neurons of the networks whose first use is timed: executed in one launch, and in segments.
 FIRST_USES = {"first_uses": 64, "first_uses_of_stretches": 1024}
 
 
 def building() -> dict[str, Any]:
-    """Seconds to make a Dag, its layering and its plan, after compilation, and the most memory that took."""
+    """Seconds to build a Dag, its layering and its plan, after compilation, and the peak memory."""
     from fourward.engine._cpu import launch
     from fourward.graph._dag import Dag
     from fourward.layering import longest_path, push_sources
@@ -72,16 +72,16 @@ def overhead() -> dict[str, Any]:
 
     net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0)
     x = torch.ones(32, net.dag.num_inputs)
-    kept: list[tuple[Any, ...]] = []
+    captured: list[tuple[Any, ...]] = []
     run = threads.run
     with torch.no_grad():
         program, shape = launch.pack(net.plan)
-        threads.run = lambda *arguments: kept.append(arguments)
-        held = launch.forward(x, net.weight, net.bias, program, shape, None, 0.0, False)
+        threads.run = lambda *arguments: captured.append(arguments)
+        output = launch.forward(x, net.weight, net.bias, program, shape, None, 0.0, False)
         threads.run = run
-        calls = {"pass": lambda: net(x), "kernel": lambda: run(*kept[0])}
+        calls = {"pass": lambda: net(x), "kernel": lambda: run(*captured[0])}
         times = median_seconds(calls, seconds=2.0, max_rounds=5000)
-    del held  # the kernel wrote there
+    del output  # the kernel wrote to it until here
     return {name: 1e6 * seconds for name, seconds in times.items()}
 
 
@@ -90,7 +90,7 @@ def first_use(device: str = "cpu", nodes: str = "64") -> dict[str, Any]:
     start = time.perf_counter()
     import torch
 
-    torch.ones(1, device=device).cpu()  # a card takes its time to be ready for anyone
+    torch.ones(1, device=device).cpu()  # initialises CUDA, which isn't ours to count
     imported = time.perf_counter()
     from fourward import FourWard, generate
 
@@ -102,16 +102,16 @@ def first_use(device: str = "cpu", nodes: str = "64") -> dict[str, Any]:
 
 
 def first_uses(device: str = "cpu", nodes: int = 64) -> dict[str, Any]:
-    """The same with an empty cache of the device's kernels, and again with what that left behind."""
-    found = {}
+    """The same with an empty cache of the device's kernels, and with the cache that this left."""
+    seconds = {}
     cache = "TRITON_CACHE_DIR" if device == "cuda" else "NUMBA_CACHE_DIR"
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first process", "later process"):
             command = [sys.executable, "-m", "benchmarks.fresh", "first_use", device, str(nodes)]
             environment = {**os.environ, cache: folder}
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-            found[name] = json.loads(done.stdout.splitlines()[-1])
-    return found
+            seconds[name] = json.loads(done.stdout.splitlines()[-1])
+    return seconds
 
 
 def _complete(n: int) -> np.ndarray[Any, Any]:
@@ -132,7 +132,7 @@ def random_edges(nodes: int, edges: int) -> np.ndarray[Any, Any]:
 
 
 def _peak() -> float:
-    """GiB at most until now; getrusage would count the parent's memory too."""
+    """The peak so far in GiB; getrusage would count the parent's memory, too."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 2**20
 

@@ -1,6 +1,6 @@
 """The GPU benchmark: `make bench-gpu`, or `python -m benchmarks.gpu [--quick]`.
 
-All rivals and ours in one process, taking turns, CUDA events, medians. Writes gpu.json after every cell, and gpu.md.
+All baselines and ours in one process, taking turns, CUDA events, medians. Writes gpu.json after every cell, and gpu.md.
 A second run of the same commit goes on where the first one stopped.
 """
 
@@ -23,7 +23,7 @@ from benchmarks.fresh import FIRST_USES
 from benchmarks.gpu_cells import Settings, measure, measure_large
 from benchmarks.gpu_host import copy_bandwidth, describe_card, first_use, host_overhead
 from benchmarks.gpu_report import goals, plot_gpu, report_text
-from benchmarks.storage import RESULTS, store
+from benchmarks.storage import RESULTS, write_results
 from fourward import connectomes, generate
 from fourward._files import replacing
 
@@ -97,7 +97,7 @@ class Run:
 
     def save(self) -> None:
         """All that is known, as JSON and as a report."""
-        store(self.name, self.data, self.chosen.out)
+        write_results(self.name, self.data, self.chosen.out)
         with replacing(self.chosen.out / f"{self.name}.md") as temporary:
             temporary.write_text(report_text(self.data))
 

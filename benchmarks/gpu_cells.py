@@ -1,4 +1,4 @@
-"""The cells of the GPU benchmark: one graph and one batch size, all rivals, forward and training."""
+"""The cells of the GPU benchmark: one graph and one batch size, all baselines, forward and training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.contest import Maker, Outcome, as_is, captured, contest, relative_error
 from benchmarks.cpu import MOST_PAIRS
 from benchmarks.fresh import random_edges
@@ -67,7 +67,7 @@ class Field:
         self.pairs = len(set(zip(*self.net.layering.level[dag.edges].T.tolist(), strict=True)))
         if self.pairs <= MOST_PAIRS:
             self.methods["deepstruct"] = paper.DeepStruct(dag, seed=0, device=device)
-        self.mlp, self.width = rivals.mlp(dag.num_edges, device)
+        self.mlp, self.width = baselines.mlp(dag.num_edges, device)
 
     def cell(self, batch: int) -> dict[str, Any]:
         """Forward and training of all contestants."""
@@ -80,7 +80,7 @@ class Field:
     def forward(self, x: Tensor, x_mlp: Tensor) -> Outcome:
         """As called, and under a CUDA graph."""
         calls: dict[str, Any] = {name: partial(model, x) for name, model in self.methods.items()}
-        solves = rivals.triangular_solves(self.dag, len(x), self.settings.device)
+        solves = baselines.triangular_solves(self.dag, len(x), self.settings.device)
         calls |= solves | {"mlp": partial(self.mlp, x_mlp)}
         makers = {name: as_is(call) for name, call in calls.items()}
         if "deepstruct" not in makers:
@@ -129,14 +129,14 @@ def measure_large(edges: int, degree: int, batch: int, settings: Settings) -> di
 
 
 def _large_outcomes(net: FourWard, x: Tensor, settings: Settings) -> dict[str, Outcome]:
-    mlp, width = rivals.mlp(net.dag.num_edges, settings.device)
+    mlp, width = baselines.mlp(net.dag.num_edges, settings.device)
     x_mlp = settings.random(len(x), width)
     with torch.no_grad():
         calls: dict[str, Any] = {"fourward": partial(net, x), "mlp": partial(mlp, x_mlp)}
         makers = {name: as_is(call) for name, call in calls.items()}
         wants = {}
         try:
-            csr = rivals.sparse_levels(net)
+            csr = baselines.sparse_levels(net)
             wants = dict.fromkeys(SAME, csr(x).clone())
             makers["csr"] = as_is(partial(csr, x))
         except RuntimeError as error:  # cuSPARSE may refuse; then nothing of this size is left to compare with

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import describe_card
-from benchmarks.storage import RESULTS, store
+from benchmarks.storage import RESULTS, write_results
 from fourward import Dag, FourWard, connectomes, generate
 from fourward.study._timing import Call, clock_for
 
@@ -130,14 +130,14 @@ def main() -> int:
             for with_backward in (False, True):
                 makers = {str(config): partial(prepare, dag, config, batch, with_backward) for config in CONFIGS[suite]}
                 if suite == "tiled" and not with_backward:
-                    solves = rivals.triangular_solves(dag, batch, "cuda")
+                    solves = baselines.triangular_solves(dag, batch, "cuda")
                     makers |= {name: partial(captured, call) for name, call in solves.items()}
                 outcome = contest(makers, clock_for("cuda"), rounds=ROUNDS)
                 rows.append({"graph": graph, "batch": batch, "backward": with_backward, "seconds": outcome.times})
                 times = ", ".join(f"{config} {1e6 * seconds:.1f}" for config, seconds in outcome.times.items())
                 print(f"{graph}, B={batch}{', with backward' if with_backward else ''}: {times}", flush=True)
                 data = {"facts": describe_card(settings, options.commit), "rows": rows}
-                store(f"gpu-configs-{suite}", data, options.out)
+                write_results(f"gpu-configs-{suite}", data, options.out)
     return 0
 
 

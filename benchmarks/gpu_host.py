@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.contest import as_is, contest
 from benchmarks.fresh import first_uses
 from benchmarks.gpu_cells import Settings
-from benchmarks.storage import facts
+from benchmarks.storage import describe_environment
 from fourward import FourWard, generate
 from fourward.study._environment import driver_version
 from fourward.study._timing import LaunchClock, Turn, alternate, training_step
@@ -20,7 +20,7 @@ from fourward.study._timing import LaunchClock, Turn, alternate, training_step
 
 def describe_card(settings: Settings, commit: str | None) -> dict[str, Any]:
     """The machine, the card, its driver, the versions and the commit that results belong to."""
-    machine = facts() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
+    machine = describe_environment() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
     if commit is not None:
         machine["commit"] = commit
     if settings.device != "cuda":
@@ -47,7 +47,7 @@ def copy_bandwidth(settings: Settings) -> float:
 def host_overhead(settings: Settings) -> dict[str, float]:
     """Microseconds that the host is busy with one call at N=64, p=0.2, B=32, while the device isn't waited for."""
     net = FourWard(generate.erdos_renyi(64, 0.2, seed=0), seed=0, device=settings.device)
-    mlp, width = rivals.mlp(net.dag.num_edges, settings.device)
+    mlp, width = baselines.mlp(net.dag.num_edges, settings.device)
     x, x_mlp = settings.random(32, net.dag.num_inputs), settings.random(32, width)
     with torch.no_grad():
         calls: dict[str, Callable[[], object]] = {"pass": partial(net, x), "MLP pass": partial(mlp, x_mlp)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fresh import FIRST_USES
-from benchmarks.report import Cells, Kinds, facts_text, grid_name, plot_grid, ratios
+from benchmarks.report import Cells, Kinds, format_environment, grid_name, plot_grid, ratios
 from benchmarks.storage import geometric_mean
 
 NAMES = {
@@ -37,7 +37,7 @@ def report_text(data: dict[str, Any]) -> str:
     )
     parts = [
         ["# GPU benchmark"],
-        [f"{card}; {bandwidth}. {facts_text(machine)}"],
+        [f"{card}; {bandwidth}. {format_environment(machine)}"],
         [_HOW],
         goals(data),
         *_cells_text(data.get("grid", []), "The paper's grid", grid_name),
@@ -196,7 +196,7 @@ def _ratio(times: dict[str, float], other: str) -> str:
 
 
 def loses_to(times: dict[str, float]) -> str:
-    """The rivals that are faster than ours, like against like."""
+    """The baselines that are faster than ours, like against like."""
     lost = []
     for name, seconds in times.items():
         ours = "fourward graph" if name.endswith("graph") else "fourward"

@@ -1,7 +1,7 @@
-"""How much memory a large network takes on a CPU, step by step: `python -m benchmarks.memory`.
+"""How much memory a large network takes on a CPU, stage by stage: `python -m benchmarks.memory`.
 
-Each graph has a process of its own. Edges are drawn in another one and come as a file, so that the peaks are those of
-fourward. The formulas that stand beside what is measured are derived in docs/scale.md.
+Each graph has a process of its own. Edges are drawn in another one and passed as a file, so that the peaks are those of
+fourward. docs/scale.md derives the formulas that are compared with the measurements.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy as np
 
 from fourward._files import replacing
 
-DEGREE = 10  #: edges for each node
+DEGREE = 10  #: edges per node
 BATCH = 32
 SIZES = (10**6, 3 * 10**6, 10**7)  #: edges
 
 
-def held_bytes(nodes: int, edges: int, batch: int) -> int:
-    """What a training step on a CPU holds in float32, with Adam, for activations whose slope needs no z."""
+def cpu_bytes(nodes: int, edges: int, batch: int) -> int:
+    """Memory of a training step on a CPU in float32 with Adam, for activations whose gradient doesn't need z."""
     return 48 * edges + 130 * nodes + 8 * nodes * batch
 
 
-def card_bytes(nodes: int, edges: int, batch: int) -> int:
-    """The same on a card, where lists of edges are walked."""
+def gpu_bytes(nodes: int, edges: int, batch: int) -> int:
+    """The same on a GPU, with the CSR layout."""
     return 36 * edges + 100 * nodes + 8 * nodes * batch
 
 
@@ -49,14 +49,14 @@ def measure(path: str, nodes: int) -> dict[str, Any]:
     peaks["dag"] = _status("VmHWM") - before
     net = FourWard(dag, seed=0)
     peaks["network"] = _status("VmHWM") - before
-    given = edges.nbytes
+    edge_bytes = edges.nbytes
     del edges
     step = training_step(net, torch.ones(BATCH, dag.num_inputs))
     for _ in range(2):  # the first makes Adam's state
         step()
     peaks["training"] = _status("VmHWM") - before
-    facts = {"nodes": dag.num_nodes, "edges": dag.num_edges, "batch": BATCH, "given": given}
-    return facts | {"peaks": peaks, "formula": held_bytes(dag.num_nodes, dag.num_edges, BATCH)}
+    sizes = {"nodes": dag.num_nodes, "edges": dag.num_edges, "batch": BATCH, "given": edge_bytes}
+    return sizes | {"peaks": peaks, "formula": cpu_bytes(dag.num_nodes, dag.num_edges, BATCH)}
 
 
 def draw(path: str, nodes: int, edges: int) -> None:
@@ -73,51 +73,51 @@ def _status(name: str) -> int:
 
 def report(data: dict[str, Any]) -> str:
     """The results as a page."""
-    from benchmarks.report import facts_text
+    from benchmarks.report import format_environment
 
-    head = "| nodes | edges | making the Dag | making the network | training | formula | measured over formula |"
+    head = "| nodes | edges | building the Dag | building the network | training | formula | measured over formula |"
     lines = [
         "# Memory on a CPU",
-        facts_text(data["facts"]),
+        format_environment(data["facts"]),
         f"Peaks in MB (10^6 bytes) above a process that has torch and fourward loaded, B={BATCH}, float32, relu, Adam; "
-        "until the network is made, the edges that were given (16 bytes each) are among them. The formula is "
+        "until the network is built, they include the list of edges (16 bytes each). The formula is "
         "48 E + 130 N + 8 N B. Written by `python -m benchmarks.memory`.",
         "\n".join([head, "|---|---|---|---|---|---|---|", *map(_row, data["graphs"])]),
     ]
     return "\n\n".join(lines) + "\n"
 
 
-def _row(one: dict[str, Any]) -> str:
-    made = [f"{one['peaks'][stage] / 1e6:,.0f}" for stage in ("dag", "network", "training")]
-    share = one["peaks"]["training"] / one["formula"]
-    cells = [f"{one['nodes']:,}", f"{one['edges']:,}", *made, f"{one['formula'] / 1e6:,.0f}", f"{share:.2f}"]
+def _row(graph: dict[str, Any]) -> str:
+    stages = [f"{graph['peaks'][stage] / 1e6:,.0f}" for stage in ("dag", "network", "training")]
+    ratio = graph["peaks"]["training"] / graph["formula"]
+    cells = [f"{graph['nodes']:,}", f"{graph['edges']:,}", *stages, f"{graph['formula'] / 1e6:,.0f}", f"{ratio:.2f}"]
     return f"| {' | '.join(cells)} |"
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure all sizes, and write memory.json and memory.md."""
-    from benchmarks.storage import RESULTS, facts, store
+    from benchmarks.storage import RESULTS, describe_environment, write_results
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--edges", type=int, nargs="+", default=SIZES)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    chosen = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     graphs = []
     with tempfile.TemporaryDirectory() as folder:
-        for edges in chosen.edges:
+        for edges in options.edges:
             nodes, path = edges // DEGREE, f"{folder}/{edges}.npy"
-            _apart("draw", path, nodes, edges)
-            graphs.append(json.loads(_apart("measure", path, nodes)))
+            _in_process("draw", path, nodes, edges)
+            graphs.append(json.loads(_in_process("measure", path, nodes)))
             print(_row(graphs[-1]))
-    data = {"facts": facts(), "graphs": graphs}
-    store("memory", data, chosen.out)
-    with replacing(chosen.out / "memory.md") as temporary:
+    data = {"facts": describe_environment(), "graphs": graphs}
+    write_results("memory", data, options.out)
+    with replacing(options.out / "memory.md") as temporary:
         temporary.write_text(report(data))
 
 
-def _apart(*words: Any) -> str:
+def _in_process(*arguments: Any) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", *map(str, words)], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "benchmarks.memory", *map(str, arguments)], capture_output=True, text=True, check=True
     )
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""Results as a table and a plot, losing cases included."""
+"""CPU results as tables and a plot, with the cases that fourward loses."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def write_cpu_report(data: dict[str, Any]) -> None:
         [
             "# CPU benchmark",
             "",
-            f"{facts_text(data['facts'])} Written by `make bench-cpu`: all rivals in one process, taking turns; of two "
-            "passes over the grid, minutes apart, each rival's best median.",
+            f"{format_environment(data['facts'])} Written by `make bench-cpu`: all methods alternate in one process; "
+            "of two passes over the grid, minutes apart, each method's best median.",
             "",
             "![ratios over the grid](cpu.png)",
             "",
             *_goals(data),
             "",
-            "A turn warms up before it counts, as a loop of one's own would. That favours short calls, ours. Where "
-            "single calls alternate, each starts with the others' data in the cache, and the 40x are missed: what a "
-            "call of 15 microseconds then waits for is its own code and weights.",
+            "A turn starts with a warm-up, so that a call finds its own data in the cache, as in a loop. That favours "
+            "short calls, which are ours. Where single calls alternate, each finds the others' data in the cache, and "
+            "the goal of 40x is missed: a call of 15 microseconds then waits for its own code and weights.",
             "",
             "## The paper's grid: forward, milliseconds",
             "",
@@ -51,7 +51,7 @@ def write_cpu_report(data: dict[str, Any]) -> None:
             *_table(grid, "train", grid_name),
             "",
             "Empty: cut off (deepstruct has a parameter for each pair of layers, here more than 4,000). The MLP has "
-            "four equal layers and as many weights.",
+            "four equal layers and as many weights as the graph has edges.",
             "",
             "## Against BLAS's linear triangular solve, p=1.0: forward, milliseconds",
             "",
@@ -81,17 +81,19 @@ def write_cpu_report(data: dict[str, Any]) -> None:
     plot_grid(grid, kinds, RESULTS / "cpu.png")
 
 
-def facts_text(facts: dict[str, Any]) -> str:
+def format_environment(environment: dict[str, Any]) -> str:
     """The machine, the versions and the commit, in one sentence."""
-    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items())
     return (
-        f"{facts['date']}; {facts['processor']}, {facts['threads']} threads on {facts['cores']} cores, "
-        f"{facts['memory_gib']} GiB; {facts['system']}, Python {facts['python']}, {versions}; commit {facts['commit']}."
+        f"{environment['date']}; {environment['processor']}, {environment['threads']} threads on "
+        f"{environment['cores']} cores, "
+        f"{environment['memory_gib']} GiB; {environment['system']}, Python {environment['python']}, {versions}; "
+        f"commit {environment['commit']}."
     )
 
 
 def ratios(cells: Cells, kind: str, above: str, below: str) -> list[float]:
-    """Of two rivals' times, over the cells that have both."""
+    """Ratios of two methods' times, over the cells that have both."""
     pairs = [(cell[kind].get(above), cell[kind].get(below)) for cell in cells]
     return [a / b for a, b in pairs if a is not None and b is not None]
 
@@ -144,7 +146,7 @@ def _goals(data: dict[str, Any]) -> list[str]:
 
 
 def grid_name(cell: dict[str, Any]) -> str:
-    """Of a cell of the paper's grid."""
+    """The label of a cell of the paper's grid."""
     return f"N={cell['n']}, p={cell['p']}, B={cell['batch']}"
 
 
@@ -153,7 +155,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _table(cells: Cells, kind: str, name: Callable[[dict[str, Any]], str]) -> list[str]:
-    columns = [rival for rival in NAMES if any(rival in cell[kind] for cell in cells)]
+    columns = [method for method in NAMES if any(method in cell[kind] for cell in cells)]
     against = next(name for name in ("masked" if kind == "forward" else "mlp", "solve, by columns") if name in columns)
     note = "gain over the paper's method" if against == "masked" else "our time over theirs"
     lines = [f"| | height | {' | '.join(NAMES[c] for c in columns)} | {note} |", "|---" * (len(columns) + 3) + "|"]

@@ -20,7 +20,7 @@ from fourward.study._environment import command_output, processor_name, versions
 RESULTS = Path(__file__).parent / "results"
 
 
-def facts() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """The machine, the versions and the commit that results belong to."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
@@ -35,8 +35,8 @@ def facts() -> dict[str, Any]:
     }
 
 
-def store(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
-    """Write results as JSON, all or nothing."""
+def write_results(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Write results as JSON, atomically."""
     path = folder / f"{name}.json"
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n")
@@ -44,7 +44,7 @@ def store(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def geometric_mean(values: list[float]) -> float:
-    """Of ratios."""
+    """The geometric mean, for ratios."""
     return statistics.geometric_mean(values)
 
 
@@ -52,5 +52,5 @@ def _commit() -> str:
     here = "git", "-C", str(Path(__file__).parent)
     commit = command_output(*here, "rev-parse", "HEAD")
     changed = command_output(*here, "status", "--porcelain", "--", "../src", ".").splitlines()
-    own = [line for line in changed if "results" not in line]
-    return f"{commit} with changes" if own and commit != "unknown" else commit
+    sources = [line for line in changed if "results" not in line]
+    return f"{commit} with changes" if sources and commit != "unknown" else commit

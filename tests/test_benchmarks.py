@@ -1,4 +1,4 @@
-"""The GPU benchmark rehearsed on the CPU: that it measures, cuts off, goes on and reports; no time is asserted."""
+"""The GPU benchmark, run on the CPU: that it measures, cuts off, continues and reports; no time is asserted."""
 
 import gc
 import json
@@ -21,7 +21,7 @@ TINY += ["--edges", "300", "--cell-seconds", "5"]
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    """Turns of one call, so that a rehearsal takes no time."""
+    """Turns of one call, so that a dry run takes no time."""
     monkeypatch.setattr(contests, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(gpu, "DEGREES", (3, 10))
     monkeypatch.setattr(gpu, "plot_gpu", lambda data, path: None)
@@ -30,14 +30,14 @@ def small_steps(monkeypatch):
     gc.unfreeze()
 
 
-def rehearse(folder, *words):
+def dry_run(folder, *words):
     code = gpu.main([*TINY, "--out", str(folder), *words])
     return code, json.loads((folder / "gpu-smoke.json").read_text()), (folder / "gpu-smoke.md").read_text()
 
 
-def test_a_rehearsal_measures_and_reports(tmp_path, small_steps, capsys):
+def test_a_dry_run_measures_and_reports(tmp_path, small_steps, capsys):
     for part in ("grid", "worm", "large"):
-        code, data, text = rehearse(tmp_path / part, "--part", part)
+        code, data, text = dry_run(tmp_path / part, "--part", part)
         assert code == 0, data["failures"]
         cells = {"grid": 8, "worm": 2, "large": 2}[part]
         assert len(data[part]) == cells
@@ -51,7 +51,7 @@ def test_a_rehearsal_measures_and_reports(tmp_path, small_steps, capsys):
 
 def test_what_is_too_slow_shows_as_cut_off(tmp_path, small_steps, monkeypatch):
     monkeypatch.setattr(gpu_cells, "MOST_PAIRS", 3)
-    code, data, text = rehearse(tmp_path, "--part", "grid", "--cell-seconds", "0")
+    code, data, text = dry_run(tmp_path, "--part", "grid", "--cell-seconds", "0")
     assert code == 0
     missing = data["grid"][0]["missing"]
     assert missing["forward"]["deepstruct"].startswith("cut off: ")
@@ -64,19 +64,19 @@ def test_what_is_too_slow_shows_as_cut_off(tmp_path, small_steps, monkeypatch):
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, small_steps, monkeypatch):
-    assert rehearse(tmp_path, "--part", "grid", "--commit", "one", "--sizes", "9")[0] == 0
+    assert dry_run(tmp_path, "--part", "grid", "--commit", "one", "--sizes", "9")[0] == 0
     measured = []
     original = gpu.measure
     monkeypatch.setattr(gpu, "measure", lambda dag, what, *rest: measured.append(what) or original(dag, what, *rest))
-    _, data, _ = rehearse(tmp_path, "--part", "grid", "--commit", "one")
+    _, data, _ = dry_run(tmp_path, "--part", "grid", "--commit", "one")
     assert {what["n"] for what in measured} == {14}
     assert len(data["grid"]) == 8
-    assert len(rehearse(tmp_path, "--part", "grid", "--commit", "two", "--sizes", "9")[1]["grid"]) == 4
-    assert len(rehearse(tmp_path, "--part", "grid", "--commit", "two", "--sizes", "9", "--fresh")[1]["grid"]) == 4
+    assert len(dry_run(tmp_path, "--part", "grid", "--commit", "two", "--sizes", "9")[1]["grid"]) == 4
+    assert len(dry_run(tmp_path, "--part", "grid", "--commit", "two", "--sizes", "9", "--fresh")[1]["grid"]) == 4
 
 
 def test_a_run_stops_when_its_time_is_up(tmp_path, small_steps, capsys):
-    code, data, _ = rehearse(tmp_path, "--seconds", "0")
+    code, data, _ = dry_run(tmp_path, "--seconds", "0")
     assert code == 0
     assert "grid" not in data
     assert "the same command goes on" in capsys.readouterr().out
@@ -91,7 +91,7 @@ def test_a_cell_that_breaks_leaves_the_others(tmp_path, small_steps, monkeypatch
         return original(dag, what, *rest)
 
     monkeypatch.setattr(gpu, "measure", breaks)
-    code, data, text = rehearse(tmp_path, "--part", "grid")
+    code, data, text = dry_run(tmp_path, "--part", "grid")
     assert code == 1
     assert len(data["grid"]) == 4
     assert "grid: RuntimeError: no luck" in text
@@ -122,24 +122,31 @@ def test_a_contest_times_the_right_and_names_the_rest():
     assert outcome.errors == {"right": 0.0, "wrong": float("inf")}
 
 
-def cell(ours, graph, **others):
-    forward = {"fourward": ours, "fourward graph": graph, "masked": 1e-2, "masked graph": 1e-3, "mlp": 1e-4, **others}
+def cell(ours, graph, **times):
+    forward = {"fourward": ours, "fourward graph": graph, "masked": 1e-2, "masked graph": 1e-3, "mlp": 1e-4, **times}
     train = {"fourward": 2e-3, "mlp": 1e-3}
     missing = {"forward": {"sequential": "cut off: a call takes 9 s"}, "train": {}}
     what = {"n": 64, "p": 1.0, "batch": 32, "nodes": 64, "edges": 2016, "height": 64, "engine": "gpu"}
     return {**what, "forward": forward, "train": train, "missing": missing, "errors": {"fourward": 1e-7}}
 
 
-FACTS = {"card": "a card", "driver": "1", "cuda": "12", "matmul": "highest", "copy_bandwidth": 1e12, "date": "today"}
-FACTS |= {"processor": "one", "threads": 1, "cores": 1, "memory_gib": 1, "system": "a system", "python": "3"}
-FACTS |= {"versions": {"torch": "2", "triton": "3"}, "commit": "none"}
+ENVIRONMENT = {
+    "card": "a card",
+    "driver": "1",
+    "cuda": "12",
+    "matmul": "highest",
+    "copy_bandwidth": 1e12,
+    "date": "today",
+}
+ENVIRONMENT |= {"processor": "one", "threads": 1, "cores": 1, "memory_gib": 1, "system": "a system", "python": "3"}
+ENVIRONMENT |= {"versions": {"torch": "2", "triton": "3"}, "commit": "none"}
 
 
 def test_losing_cases_are_in_the_same_table_and_marked():
     won = cell(4e-5, 1e-5, **{"solve, by rows": 6e-5, "solve, by columns": 7e-5})
     graph = {"solve, by rows graph": 4e-5, "solve, by columns graph": 2e-5}
     lost = cell(2e-4, 3e-5, **{"solve, by rows": 1e-4, "solve, by columns": 7e-5, **graph})
-    data = {"facts": FACTS, "grid": [won, lost], "failures": []}
+    data = {"facts": ENVIRONMENT, "grid": [won, lost], "failures": []}
     table = "\n".join(goals(data))
     assert "| 100x | 111.8x (50.0x to 250.0x) | met |" in table
     assert "| 20x | 57.7x (33.3x to 100.0x) | met |" in table
@@ -158,10 +165,10 @@ def test_a_loss_counts_like_against_like():
     assert loses_to({"fourward": 2.0, "fourward graph": 1.0, "mlp graph": 0.5}) == "**MLP, graph**"
 
 
-def test_it_runs_with_nothing_but_torch_numpy_networkx_and_numba(tmp_path):
+def test_it_runs_with_nothing_but_torch_numpy_scipy_networkx_and_numba(tmp_path):
     code = """
 import sys
-for name in ("rustworkx", "scipy", "safetensors", "matplotlib", "rich", "sklearn", "pytest", "hypothesis"):
+for name in ("rustworkx", "safetensors", "matplotlib", "rich", "sklearn", "pytest", "hypothesis"):
     sys.modules[name] = None
 from benchmarks import gpu
 gpu.DEGREES = (3,)

@@ -1,4 +1,4 @@
-"""The demo as `make demo` runs it, and files that a crash leaves whole."""
+"""The demo as `make demo` runs it."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
     assert outcome.picture.read_bytes().startswith(b"\x89PNG")
     assert len(outcome.times) == 2
     assert all(forward > 0 and step > 0 for forward, step in outcome.times.values())
-    said = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     for words in (
         "302 neurons",
         "2,542 connections",
@@ -22,7 +22,7 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
         "held-out",
         "the paper's method",
     ):
-        assert words in said
+        assert words in printed
 
 
 def test_slow_methods_are_timed_once(monkeypatch):

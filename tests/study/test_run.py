@@ -262,10 +262,10 @@ def test_the_time_left_is_reported_as_far_as_it_is_known():
     assert Progress("times", 0, 3, None, 0.0, 2).time_left == "2 cells not measured yet"
 
 
-def test_it_runs_with_nothing_but_torch_numpy_networkx_and_numba(tmp_path):
+def test_it_runs_with_nothing_but_torch_numpy_scipy_networkx_and_numba(tmp_path):
     code = """
 import sys
-for name in ("rustworkx", "scipy", "safetensors", "matplotlib", "rich", "typer", "pandas", "pyarrow", "sklearn",
+for name in ("rustworkx", "safetensors", "matplotlib", "rich", "typer", "pandas", "pyarrow", "sklearn",
              "lightning", "dask", "distributed", "pytest", "hypothesis"):
     sys.modules[name] = None
 from dataclasses import replace

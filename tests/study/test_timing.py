@@ -1,4 +1,4 @@
-"""The timing core: turns, limits, and what is known of a run that was cut off."""
+"""The timing core: turns, limits, and partial results of runs that were cut off."""
 
 import gc
 import signal
@@ -52,10 +52,10 @@ class Clock(HostClock):
 
 def test_runs_time_batches_and_every_batch_counts_once():
     calls = Calls(quick=0.001, slow=0.1)
-    found = dict(time_batches(calls.all(), Clock(calls), batches=10))
-    assert found["quick"].status == found["slow"].status == "done"
+    results = dict(time_batches(calls.all(), Clock(calls), batches=10))
+    assert results["quick"].status == results["slow"].status == "done"
     for name, seconds in calls.seconds.items():
-        values = found[name].values
+        values = results[name].values
         assert values["count"] == 10
         assert values["mean"] == pytest.approx(seconds)
         assert values["median"] == pytest.approx(seconds)
@@ -63,7 +63,7 @@ def test_runs_time_batches_and_every_batch_counts_once():
     made = calls.made
     assert made.count("slow") == 1 + 10  # the first warms up
     assert made.count("quick") == 1 + 5 * (2 + 2)  # five turns of two, each after two that aren't counted
-    changes = sum(one != other for one, other in pairwise(made))
+    changes = sum(first != second for first, second in pairwise(made))
     assert changes >= 10
 
 
@@ -73,8 +73,8 @@ def test_short_runs_end_first_and_come_out_first():
 
 
 def test_a_summary_weighs_turns_by_their_batches():
-    found = summarize_turns([(2, 2.0), (1, 4.0)])
-    assert found == {"mean": 2.0, "median": 2.5, "deviation": pytest.approx(4.5**0.5), "count": 3}
+    results = summarize_turns([(2, 2.0), (1, 4.0)])
+    assert results == {"mean": 2.0, "median": 2.5, "deviation": pytest.approx(4.5**0.5), "count": 3}
     assert summarize_turns([(3, 6.0)]) == {"mean": 2.0, "median": 2.0, "deviation": None, "count": 3}
     assert summarize_turns([]) == {"mean": None, "median": None, "deviation": None, "count": 0}
 
@@ -97,9 +97,9 @@ def test_turns_of_short_calls_warm_up_and_are_longer():
 
 
 def test_cold_turns_are_single_calls():
-    calls = Calls(one=0.001, other=0.001)
+    calls = Calls(a=0.001, b=0.001)
     median_seconds(calls.all(), Clock(calls), max_rounds=3, cold=True)
-    assert calls.made == ["one"] * 3 + ["other"] * 3 + 3 * ["one", "other"]
+    assert calls.made == ["a"] * 3 + ["b"] * 3 + 3 * ["a", "b"]
 
 
 def test_the_host_is_timed_from_an_idle_device_on():
@@ -117,9 +117,9 @@ def test_what_is_too_slow_is_cut_off_with_what_was_seen():
     def slow():
         time.sleep(0.06)
 
-    found = dict(time_batches({"slow": slow, "quick": lambda: None}, HostClock(), batches=50, limit=0.4))
-    assert found["quick"].status == "done"
-    timed = found["slow"]
+    results = dict(time_batches({"slow": slow, "quick": lambda: None}, HostClock(), batches=50, limit=0.4))
+    assert results["quick"].status == "done"
+    timed = results["slow"]
     assert timed.status == "cut off"
     assert 1 <= timed.values["count"] < 10
     assert 0.06 <= timed.values["mean"] < 0.4
@@ -167,10 +167,10 @@ def test_an_error_ends_its_own_run_only():
             raise ArithmeticError("that's wrong")
 
     calls = {"broken": broken, "fine": lambda: "right", "wrong": lambda: "wrong"}
-    found = dict(time_batches(calls, HostClock(), batches=3, check=check))
-    assert found["broken"][1:3] == ("failed", "MemoryError: no room")
-    assert found["wrong"][1:3] == ("failed", "ArithmeticError: that's wrong")
-    assert found["fine"].values["count"] == 3
+    results = dict(time_batches(calls, HostClock(), batches=3, check=check))
+    assert results["broken"][1:3] == ("failed", "MemoryError: no room")
+    assert results["wrong"][1:3] == ("failed", "ArithmeticError: that's wrong")
+    assert results["fine"].values["count"] == 3
 
 
 def test_an_error_in_one_line_is_text_that_can_be_stored():
@@ -194,7 +194,7 @@ def test_garbage_is_collected_between_runs_and_not_time_limit():
     assert gc.isenabled()
 
 
-def test_an_alarm_leaves_nothing_behind():
+def test_an_alarm_restores_handler_and_timer():
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(CutOff), time_limit(0.01):
         time.sleep(60)
@@ -202,7 +202,7 @@ def test_an_alarm_leaves_nothing_behind():
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_an_alarm_that_rings_at_once_leaves_nothing_behind():
+def test_an_alarm_that_rings_at_once_restores_handler_and_timer():
     before = signal.getsignal(signal.SIGALRM)
     for _ in range(300):
         with suppress(CutOff), time_limit(1e-6):
@@ -232,19 +232,19 @@ def test_what_else_a_callback_raises_is_still_reported(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", heard.append)
     with time_limit(60):
         thing = HostClock()
-        one = weakref.ref(thing, lambda _: 1 / 0)
+        reference = weakref.ref(thing, lambda _: 1 / 0)
         del thing
-    assert one() is None
+    assert reference() is None
     assert [type(each.exc_value) for each in heard] == [ZeroDivisionError]
 
 
 def test_without_alarms_a_call_ends_by_itself_and_is_cut_off_then():
-    found = []
+    results = []
     work = {"slow": lambda: time.sleep(0.1)}
-    thread = threading.Thread(target=lambda: found.extend(time_batches(work, HostClock(), batches=9, limit=0.15)))
+    thread = threading.Thread(target=lambda: results.extend(time_batches(work, HostClock(), batches=9, limit=0.15)))
     thread.start()
     thread.join()
-    ((_, timed),) = found
+    ((_, timed),) = results
     assert timed.status == "cut off"
     assert timed.values["count"] >= 1
 

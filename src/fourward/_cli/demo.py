@@ -15,10 +15,10 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
-    epochs: Annotated[int, typer.Option(min=1)] = 40,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    epochs: Annotated[int, typer.Option(min=1, help="Training epochs.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights, the split and the batches.")] = 0,
 ) -> None:
-    """A worm's nervous system learns to read digits, and is timed against the paper's method.
+    """Train the nervous system of a worm to read digits, and time it against the paper's method.
 
     Example: `fourward demo --epochs 20`
     """

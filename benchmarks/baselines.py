@@ -1,4 +1,4 @@
-"""What fourward is measured against, beside the paper's methods."""
+"""What fourward is compared with, beside the paper's methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mlp(num_weights: int, device: str = "cpu") -> tuple[nn.Module, int]:
 
 
 def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
-    """A forward pass a level at a time through torch's sparse CSR product; torch gives such weights no gradient."""
+    """A forward pass level by level with torch's sparse CSR product, whose weights get no gradient from torch."""
     plan, device = net.plan, net.weight.device
     weight = net.weight.detach() if plan.edge is None else net.weight.detach()[torch.from_numpy(plan.edge.copy())]
     assert net.bias is not None
@@ -43,15 +43,15 @@ def sparse_levels(net: FourWard) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         a = x.new_empty(plan.dag.num_nodes, len(x))
         a[:inputs] = x.t()
-        for start, stop, level, own in steps:
-            a[start:stop] = torch.relu(torch.addmm(own, level, a[:start]))
+        for start, stop, level, level_bias in steps:
+            a[start:stop] = torch.relu(torch.addmm(level_bias, level, a[:start]))
         return a.index_select(0, outputs).t()
 
     return forward
 
 
 def triangular_solves(dag: Dag, batch: int, device: str = "cpu") -> dict[str, Callable[[], Tensor]]:
-    """BLAS's linear triangular solve with a matrix of the same pattern, the right-hand sides stored either way."""
+    """BLAS's triangular solve with a matrix of the same pattern, the right-hand sides row-major and column-major."""
     matrix = torch.eye(dag.num_nodes)
     position = dag.position.astype(np.int64)
     rows, columns = torch.from_numpy(position[dag.target]), torch.from_numpy(position[dag.source])
