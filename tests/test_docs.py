@@ -1,4 +1,4 @@
-"""What the documentation says is so: its Python runs as it stands, its commands and options exist."""
+"""The documentation is true: its Python runs and prints what it shows, its commands and options exist."""
 
 import io
 import os
@@ -27,17 +27,19 @@ PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 MARKS = {"": "here", ".no-run": "nowhere", ".torchrun": "in two processes", ".run": "here"}
 
 
-def named(pages: list[Path]) -> dict:
+def parametrize_pages(pages: list[Path]) -> dict:
     return {"argvalues": pages, "ids": [str(page.relative_to(ROOT)) for page in pages]}
 
 
-with_python = named([page for page in DOCS if any(block.mark == "" for block in find_blocks(page, "python"))])
+with_python = parametrize_pages(
+    [page for page in DOCS if any(block.mark == "" for block in find_blocks(page, "python"))]
+)
 scripts = [block for page in PAGES for block in find_blocks(page, "python") if block.mark == ".torchrun"]
 
 
 @pytest.fixture
-def aside(tmp_path, monkeypatch):
-    """A folder to run in; what a page does to the process is undone."""
+def sandbox(tmp_path, monkeypatch):
+    """A folder to run in; changes of a page to the process are undone."""
     monkeypatch.chdir(tmp_path)
     engines, state = dict(ENGINES), random.getstate()
     yield
@@ -46,7 +48,7 @@ def aside(tmp_path, monkeypatch):
     random.setstate(state)
 
 
-@pytest.mark.usefixtures("aside")
+@pytest.mark.usefixtures("sandbox")
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*LeafSpec:FutureWarning")  # Lightning's own
 @pytest.mark.parametrize("page", **with_python)
 def test_python_runs_and_prints_what_the_page_shows(page):
@@ -66,13 +68,13 @@ def test_scripts_run_in_two_processes(script, tmp_path):
     (tmp_path / "train.py").write_text(f"{script.code}\nos._exit(0)\n")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    meeting |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    with (tmp_path / "said").open("w") as said:
+        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    rendezvous |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("w") as log:
         running = []
         for rank in ("0", "1"):
-            given = {"cwd": tmp_path, "env": os.environ | meeting | {"RANK": rank, "LOCAL_RANK": rank}}
-            running.append(subprocess.Popen([sys.executable, "train.py"], stdout=said, stderr=said, **given))
+            options = {"cwd": tmp_path, "env": os.environ | rendezvous | {"RANK": rank, "LOCAL_RANK": rank}}
+            running.append(subprocess.Popen([sys.executable, "train.py"], stdout=log, stderr=log, **options))
         end, codes = time.monotonic() + 240, [None, None]
         while None in codes and not any(codes) and time.monotonic() < end:
             time.sleep(0.05)
@@ -80,7 +82,7 @@ def test_scripts_run_in_two_processes(script, tmp_path):
         for process in running:
             process.kill()
             process.wait()
-    assert codes == [0, 0], (tmp_path / "said").read_text()
+    assert codes == [0, 0], (tmp_path / "log").read_text()
 
 
 def test_marks_are_known():
@@ -111,14 +113,14 @@ def test_an_output_is_compared_and_filled_in(shown, same, tmp_path):
 
 
 def commands(text: str) -> list[list[str]]:
-    """The words after `fourward`, of every line that calls it."""
+    """The arguments of `fourward`, of every line that calls it."""
     lines = text.replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines if re.search(r"(^| )fourward [a-z]", line)]
     return [line[line.index("fourward") + 1 :] for line in words]
 
 
-def written_commands(page: Path) -> list[list[str]]:
-    """Of a page: in its blocks, fenced or indented, and within its lines."""
+def find_commands(page: Path) -> list[list[str]]:
+    """The commands of a page: in its blocks, fenced or indented, and within its lines."""
     text = page.read_text()
     fenced = "\n".join(block.code for block in find_blocks(page, "sh", ""))
     rest = FENCE.sub("", text)
@@ -128,47 +130,56 @@ def written_commands(page: Path) -> list[list[str]]:
 
 
 @cache
-def help_of(*words: str) -> str:
+def read_help(*words: str) -> str:
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
         return out.getvalue() if app.main([*words, "--help"]) == 0 else ""
 
 
-def check_words(words: list[str]) -> None:
+def check_command(words: list[str]) -> None:
     depth = 2 if words[0] == "study" else 1
-    text = help_of(*words[:depth])
+    text = read_help(*words[:depth])
     assert text, f"there is no command fourward {' '.join(words[:depth])}"
     for word in words[depth:]:
         if word.startswith("--"):
             assert re.search(rf"{word}\b(?!-)", text), f"fourward {' '.join(words[:depth])} has no option {word}"
 
 
-@pytest.mark.parametrize("page", **named([page for page in PAGES if written_commands(page)]))
+@pytest.mark.parametrize("page", **parametrize_pages([page for page in PAGES if find_commands(page)]))
 def test_commands_and_options_exist(page):
-    for words in written_commands(page):
-        check_words(words)
+    for words in find_commands(page):
+        check_command(words)
 
 
-def test_a_wrong_command_is_found():
+def test_a_wrong_command_is_detected():
     with pytest.raises(AssertionError, match="no command fourward trian"):
-        check_words(["trian"])
+        check_command(["trian"])
     with pytest.raises(AssertionError, match="no option --epoch"):
-        check_words(["train", "c-elegans", "--epoch", "3"])
+        check_command(["train", "c-elegans", "--epoch", "3"])
     assert commands("srun -n 2 fourward train a \\\n  --data b  # c") == [["train", "a", "--data", "b"]]
 
 
-@pytest.mark.usefixtures("aside")
-@pytest.mark.parametrize("page", **named([p for p in PAGES if any(b.mark == ".run" for b in find_blocks(p, "sh"))]))
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize(
+    "page", **parametrize_pages([p for p in PAGES if any(b.mark == ".run" for b in find_blocks(p, "sh"))])
+)
 def test_commands_run(page, capsys):
     for block in find_blocks(page, "sh"):
         for words in commands(block.code) if block.mark == ".run" else []:
             assert app.main(words) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("page", **named([*PAGES, ROOT / "CHANGELOG.md"]))
+@pytest.mark.parametrize("page", **parametrize_pages([*PAGES, ROOT / "CHANGELOG.md"]))
 def test_links_lead_to_files_of_the_repository(page):
-    """Where many read them; the site's own build checks them there, and the anchors."""
+    """As GitHub shows them; the build of the site checks its own links and anchors."""
     links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", FENCE.sub("", page.read_text()))
     missing = [link for link in links if not re.match(r"[a-z]+:", link) and not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_contributing_names_files_that_exist():
+    names = re.findall(r"`([\w/]+(?:\.py|/))`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(names) > 30
+    missing = [name for name in names if not any((folder / name).exists() for folder in (ROOT, ROOT / "src/fourward"))]
     assert not missing
 
 

@@ -29,8 +29,8 @@ COLUMNS = {"paper's method": "masked", "sequential": "sequential", "deepstruct":
 COLUMNS |= {"fourward": "fourward"}
 
 
-def named(cell: dict) -> str:
-    """What the README calls a cell of the results."""
+def case_name(cell: dict) -> str:
+    """The name of a cell of the results in the README."""
     if "p" in cell:
         return f"N={cell['n']}, p={cell['p']}, B={cell['batch']}"
     if "degree" in cell:
@@ -41,7 +41,7 @@ def named(cell: dict) -> str:
 def test_the_table_is_that_of_the_results():
     data = json.loads((ROOT / "benchmarks/results/cpu.json").read_text())
     large = [cell for cell in data["large"] if cell["graph"] == "er"]
-    known = {named(cell): cell for cell in (*data["grid"], *data["c-elegans"], *large)}
+    known = {case_name(cell): cell for cell in (*data["grid"], *data["c-elegans"], *large)}
     lines = re.findall(r"^\|(.*)\|$", README.read_text(), re.MULTILINE)
     head, _, *table = [[cell.strip(" *") for cell in line.replace("*", "").split("|")] for line in lines]
     assert len(table) == 6
@@ -54,35 +54,35 @@ def test_the_table_is_that_of_the_results():
 
 def test_gains_are_those_of_the_results():
     cpu, gpu = ((ROOT / "benchmarks/results" / name).read_text() for name in ("cpu.md", "gpu.md"))
-    for text, words in (
+    for results, words in (
         (cpu, ("| 43.8x |", "| 22.5x, ", "| 0.80 |")),
         (gpu, ("| 219.7x (", "| 0.62 (geometric mean; 0.91")),
     ):
-        assert all(word in text for word in words)
-    said = " ".join(README.read_text().split())
-    assert "44 times as fast as the paper's method (geometric mean of 75 cells; 22 times where caches are cold)" in said
-    assert "takes 0.80 of the MLP's time; on an H200, called from Python, 220 times, and 0.62." in said
+        assert all(word in results for word in words)
+    text = " ".join(README.read_text().split())
+    assert "44 times as fast as the paper's method (geometric mean of 75 cells; 22 times where caches are cold)" in text
+    assert "takes 0.80 of the MLP's time; on an H200, called from Python, 220 times, and 0.62." in text
 
 
-def lost(cells: list[dict], kind: str, ours: str, theirs: str) -> tuple[int, float]:
+def count_losses(cells: list[dict], kind: str, ours: str, baseline: str) -> tuple[int, float]:
     """In how many cells the MLP is faster, and how many times at most."""
-    ratios = [cell[kind][ours] / cell[kind][theirs] for cell in cells]
+    ratios = [cell[kind][ours] / cell[kind][baseline] for cell in cells]
     return sum(ratio > 1 for ratio in ratios), max(ratios)
 
 
 def test_losing_cells_are_those_of_the_results():
     cpu, gpu = (json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())["grid"] for name in ("cpu", "gpu"))
-    said = " ".join((ROOT / "docs/speed.md").read_text().split())
-    steps, passes = (lost(cpu, kind, "fourward", "mlp") for kind in ("train", "forward"))
+    text = " ".join((ROOT / "docs/speed.md").read_text().split())
+    steps, passes = (count_losses(cpu, kind, "fourward", "mlp") for kind in ("train", "forward"))
     assert steps[0] == passes[0]
-    told = (
+    expected = (
         f"in a training step (up to {steps[1]:.2f} times its time) as in a forward pass (up to {passes[1]:.2f} times)"
     )
-    assert f"to the MLP in {steps[0]} of the 75 cells, {told}" in said
-    steps, passes = (lost(gpu, kind, "fourward graph", "mlp graph") for kind in ("train", "forward"))
-    assert f"the forward pass in {passes[0]} of 75 cells" in said
-    assert f"up to {passes[1]:.1f} times as fast, and the training step in {steps[0]}" in said
-    assert f"at B=32 two), up to {steps[1]:.1f} times." in said
+    assert f"to the MLP in {steps[0]} of the 75 cells, {expected}" in text
+    steps, passes = (count_losses(gpu, kind, "fourward graph", "mlp graph") for kind in ("train", "forward"))
+    assert f"the forward pass in {passes[0]} of 75 cells" in text
+    assert f"up to {passes[1]:.1f} times as fast, and the training step in {steps[0]}" in text
+    assert f"at B=32 two), up to {steps[1]:.1f} times." in text
 
 
 def test_links_lead_somewhere():

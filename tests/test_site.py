@@ -82,9 +82,11 @@ def test_a_notebook_becomes_a_page():
 def test_comments_beside_and_above_are_documentation():
     lines = ["#: Above,", "#: in two lines.", "a = 1", "b: int  #: beside", "c = (", "    2  #: within", ")", "d = 3"]
     spans = ((3, 3), (4, 4), (5, 7), (8, 8))
-    assert [docs_api.comment_of(lines, *span) for span in spans] == ["Above, in two lines.", "beside", "within", ""]
+    assert [docs_api.find_comment(lines, *span) for span in spans] == ["Above, in two lines.", "beside", "within", ""]
     assert (
-        docs_api.declared_comment(["class A:", "    w: int  #: wide", "    def f(self):", "        self.w = 1"], "w")
+        docs_api.find_declared_comment(
+            ["class A:", "    w: int  #: wide", "    def f(self):", "        self.w = 1"], "w"
+        )
         == "wide"
     )
 

@@ -1,4 +1,4 @@
-"""For the API pages: what stands behind `#:` beside a field is its documentation, and doctests are shown as code."""
+"""Extension of griffe for the API pages: `#:` comments document fields, and doctests are shown as code."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _DOCTEST = re.compile(r"^>>> (?:.+\n?)+", re.MULTILINE)
 
 
 class Comments(Extension):
-    """Reads comments from the source, as Sphinx would, and fences doctests."""
+    """Reads `#:` comments from the source, as Sphinx does, and fences doctests."""
 
     def on_attribute(self, *, attr: Attribute, **kwargs: Any) -> None:
         """Give an attribute without a docstring its comment."""
         if attr.docstring is None and attr.lineno and attr.endlineno and not isinstance(attr.filepath, list):
             lines = attr.lines_collection[attr.filepath]
-            text = comment_of(lines, attr.lineno, attr.endlineno)
+            text = find_comment(lines, attr.lineno, attr.endlineno)
             if not text and attr.parent is not None and attr.parent.is_class:  # it may be assigned far from there
-                text = declared_comment(attr.parent.lines, attr.name)
+                text = find_declared_comment(attr.parent.lines, attr.name)
             attr.docstring = Docstring(text, parent=attr) if text else None
 
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
@@ -30,24 +30,24 @@ class Comments(Extension):
             obj.docstring.value = fence_doctests(obj.docstring.value)
 
 
-def comment_of(lines: list[str], first: int, last: int) -> str:
-    """The comment behind lines first to last, counted from 1, or on the lines right above them."""
-    beside = [found[1] for line in lines[first - 1 : last] if (found := _BESIDE.search(line))]
+def find_comment(lines: list[str], first: int, last: int) -> str:
+    """The comment at the end of lines first to last, counted from 1, or on the lines right above them."""
+    beside = [match[1] for line in lines[first - 1 : last] if (match := _BESIDE.search(line))]
     if beside:
         return " ".join(beside)
     above: list[str] = []
-    while first > 1 and (found := _ABOVE.match(lines[first - 2])):
-        above.insert(0, found[1])
+    while first > 1 and (match := _ABOVE.match(lines[first - 2])):
+        above.insert(0, match[1])
         first -= 1
     return " ".join(above)
 
 
-def declared_comment(lines: list[str], name: str) -> str:
+def find_declared_comment(lines: list[str], name: str) -> str:
     """The comment beside the declaration of a field, `name: type  #: comment`, in the lines of its class."""
     beside = re.compile(rf"^\s*{name}: .*?#:\s*(.+?)\s*$")
-    return next((found[1] for line in lines if (found := beside.match(line))), "")
+    return next((match[1] for line in lines if (match := beside.match(line))), "")
 
 
 def fence_doctests(text: str) -> str:
     """Paragraphs that start with >>> as blocks of code."""
-    return _DOCTEST.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)
+    return _DOCTEST.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)

@@ -41,11 +41,11 @@ class Block(NamedTuple):
 def find_blocks(page: Path, *languages: str) -> list[Block]:
     """The fenced blocks of a page in these languages."""
     text = page.read_text(encoding="utf-8")
-    found = []
+    blocks = []
     for match in FENCE.finditer(text):
         if match[2] in languages:
             output = OUTPUT.match(text, match.end())
-            found.append(
+            blocks.append(
                 Block(
                     page,
                     language=match[2],
@@ -57,7 +57,7 @@ def find_blocks(page: Path, *languages: str) -> list[Block]:
                     output=None if output is None else textwrap.dedent(output[2]),
                 )
             )
-    return found
+    return blocks
 
 
 def run_blocks(page: Path) -> Iterator[tuple[Block, str]]:

@@ -1,4 +1,4 @@
-"""Run the notebooks of the documentation and keep their outputs: `python tools/run_notebooks.py`."""
+"""Run the notebooks of the documentation and store their outputs: `python tools/run_notebooks.py`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def run(path: Path, folder: str | Path) -> Any:
-    """The notebook with new outputs; it runs in a folder of its own, and an error in a cell is raised."""
+    """Run a notebook in a folder and return it with new outputs; an error in a cell is raised."""
     notebook = nbformat.read(path, as_version=4)
-    place = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", coalesce_streams=True, resources=place).execute()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", coalesce_streams=True, resources=resources).execute()
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
-        cell.metadata.clear()  # when it ran is nobody's business
+        cell.metadata.clear()  # which holds the times of execution
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     return notebook
 
