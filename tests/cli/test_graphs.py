@@ -176,7 +176,7 @@ def full(loaded, file):
 def test_info_for_people_and_programs(run):
     code, out, _ = run("info", "c-elegans", "--batch", "512")
     assert code == 0
-    for words in ("302", "2,542", "59 layers", "5.12 nodes a layer", "engine cpu", "a batch of 512", "training"):
+    for words in ("302", "2,542", "59 layers", "5.12 nodes per layer", "engine cpu", "batch of 512", "training"):
         assert words in out
     code, out, _ = run("info", "er:40:0.2:0", "--json")
     summary = json.loads(out)

@@ -47,38 +47,38 @@ def info(
         net, removed = FourWard(loaded.dag, activation or "relu", seed=0), len(loaded.removed)
         if not as_json:
             report_changes(loaded)
-    found = summary(net, batch) | {"removed": removed}
+    report = summary(net, batch) | {"removed": removed}
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        print("\n".join(_lines(spec, found)))
+        print("\n".join(_format_lines(spec, report)))
 
 
-def _lines(spec: str, found: dict[str, Any]) -> list[str]:
-    cost, degrees = found["cost"], found["degrees"]
-    kept = cost["torch_kept_bytes" if found["engine"] in ("torch", "reference") else "kept_bytes"]
+def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
+    cost, degrees = report["cost"], report["degrees"]
+    saved_bytes = cost["torch_kept_bytes" if report["engine"] in ("torch", "reference") else "kept_bytes"]
     step = cost["forward_operations"] + cost["backward_operations"]
     return [
         spec,
-        f"  nodes        {found['nodes']:,}",
-        f"  edges        {found['edges']:,}",
-        f"  inputs       {found['inputs']:,}",
-        f"  outputs      {found['outputs']:,}",
-        f"  height       {pluralize(found['height'], 'layer')}, "
-        f"the widest of {pluralize(found['widest_layer'], 'node')}",
-        f"  attenuation  {found['attenuation']:.2f} nodes a layer",
+        f"  nodes        {report['nodes']:,}",
+        f"  edges        {report['edges']:,}",
+        f"  inputs       {report['inputs']:,}",
+        f"  outputs      {report['outputs']:,}",
+        f"  height       {pluralize(report['height'], 'layer')}, "
+        f"the widest of {pluralize(report['widest_layer'], 'node')}",
+        f"  attenuation  {report['attenuation']:.2f} nodes per layer",
         *(f"  {kind + '-degree':<13}{d['min']:,} to {d['max']:,}, mean {d['mean']:.2f}" for kind, d in degrees.items()),
-        *found["explanation"],
-        f"a batch of {found['batch']:,}",
+        *report["explanation"],
+        f"batch of {report['batch']:,}",
         f"  parameters   {cost['parameters']:,}, {format_bytes(cost['parameter_bytes'])}",
         f"  indices      {format_bytes(cost['plan_bytes'])}",
         f"  activations  {format_bytes(cost['activation_bytes'])}",
-        f"  training     keeps {format_bytes(kept)} for the backward pass",
-        f"  operations   {_rounded(cost['forward_operations'])} forward, {_rounded(step)} in a training step",
+        f"  training     saves {format_bytes(saved_bytes)} for the backward pass",
+        f"  operations   {_format_count(cost['forward_operations'])} forward, {_format_count(step)} in a training step",
     ]
 
 
-def _rounded(count: int) -> str:
+def _format_count(count: int) -> str:
     for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if count >= size:
             return f"{count / size:,.1f} {word}"
