@@ -1,7 +1,7 @@
 """The GPU benchmark: `make bench-gpu`, or `python -m benchmarks.gpu [--quick]`.
 
 All baselines and ours in one process, taking turns, CUDA events, medians. Writes gpu.json after every cell, and gpu.md.
-A second run of the same commit goes on where the first one stopped.
+A second run of the same commit resumes where the first one stopped.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ OURS = ("fourward", "fourward graph")
 
 
 class Run:
-    """Results as they come in: what a run before this one left, what is new, what went wrong."""
+    """The results of a run: those of an earlier run that it resumes, new ones, and failures."""
 
-    def __init__(self, chosen: argparse.Namespace) -> None:
-        self.chosen = chosen
-        self.settings = Settings(chosen.device, chosen.rounds, chosen.cell_seconds)
-        self.name = "gpu-quick" if chosen.quick else "gpu" if chosen.device == "cuda" else "gpu-smoke"
-        self.begun = time.perf_counter()
-        self.data: dict[str, Any] = {"facts": describe_card(self.settings, chosen.commit)}
-        if not chosen.fresh:
-            self.data |= self._before()
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.settings = Settings(options.device, options.rounds, options.cell_seconds)
+        self.name = "gpu-quick" if options.quick else "gpu" if options.device == "cuda" else "gpu-smoke"
+        self.start = time.perf_counter()
+        self.data: dict[str, Any] = {"facts": describe_card(self.settings, options.commit)}
+        if not options.fresh:
+            self.data |= self._load_previous()
         self.data["failures"] = []
         self.data["facts"]["copy_bandwidth"] = copy_bandwidth(self.settings)
 
-    def _before(self) -> dict[str, Any]:
+    def _load_previous(self) -> dict[str, Any]:
         """Stored results, if they are of this very commit and card."""
-        path = self.chosen.out / f"{self.name}.json"
+        path = self.options.out / f"{self.name}.json"
         if not path.exists():
             return {}
         data: dict[str, Any] = json.loads(path.read_text())
@@ -58,37 +58,37 @@ class Run:
         same = all(now[key] == then.get(key) for key in ("commit", "card", "driver", "versions"))
         if not same or now["commit"] == "unknown" or now["commit"].endswith("with changes"):
             return {}
-        print(f"going on from {path.name}", flush=True)
+        print(f"resuming {path.name}", flush=True)
         return data
 
     def has(self, part: str, **what: Any) -> bool:
-        """Whether a cell is there already."""
+        """Whether a cell has been measured already."""
         return any(what.items() <= _plain(cell).items() for cell in self.data.get(part, []))
 
     def add(self, part: str, cells: Callable[[], Iterable[dict[str, Any]]]) -> None:
-        """Measure cells and store each; what fails is written down, and the run goes on unless the device is lost."""
+        """Measure cells and store each; failures are recorded, and the run continues unless the device is lost."""
         try:
             for cell in cells():
                 self.data.setdefault(part, []).append(cell)
                 print(line(part, cell), flush=True)
                 self.save()
-        except Exception as error:  # whatever it is, one cell doesn't take the others with it
+        except Exception as error:  # whatever it is, other cells can still be measured
             self.fail(part, error)
         gc.collect()
-        gc.freeze()  # what is left now stays: the many collections to come needn't walk it
+        gc.freeze()  # later collections needn't visit what is left now
 
-    def put(self, name: str, find: Callable[[Settings], Any]) -> None:
-        """Measure one thing and store it under its name."""
+    def measure(self, name: str, function: Callable[[Settings], Any]) -> None:
+        """Call a function and store its result under this name, unless there is one."""
         if name not in self.data:
             try:
-                self.data[name] = find(self.settings)
+                self.data[name] = function(self.settings)
                 print(name, self.data[name], flush=True)
             except Exception as error:  # as above
                 self.fail(name, error)
             self.save()
 
     def fail(self, where: str, error: Exception) -> None:
-        """Write down what went wrong; raise if the device can't go on."""
+        """Record a failure; raise if the device is lost."""
         message = getattr(error, "stderr", None) or str(error)  # of a process that failed, what it wrote last
         self.data["failures"].append(f"{where}: {type(error).__name__}: {message.strip()[-400:]}")
         print(self.data["failures"][-1], file=sys.stderr, flush=True)
@@ -96,35 +96,35 @@ class Run:
         self.settings.clock.synchronize()
 
     def save(self) -> None:
-        """All that is known, as JSON and as a report."""
-        write_results(self.name, self.data, self.chosen.out)
-        with replacing(self.chosen.out / f"{self.name}.md") as temporary:
+        """Write all results so far, as JSON and as a report."""
+        write_results(self.name, self.data, self.options.out)
+        with replacing(self.options.out / f"{self.name}.md") as temporary:
             temporary.write_text(report_text(self.data))
 
     @property
-    def over(self) -> bool:
-        """Whether the time is up."""
-        return bool(time.perf_counter() - self.begun > self.chosen.seconds)
+    def timed_out(self) -> bool:
+        """Whether the time limit has passed."""
+        return bool(time.perf_counter() - self.start > self.options.seconds)
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run everything, or a part of it; 2 means no card, 1 that something of ours failed."""
-    chosen = options().parse_args(words)
-    for name, value in (QUICK if chosen.quick else FULL).items():
-        if getattr(chosen, name) is None:
-            setattr(chosen, name, value)
-    if chosen.device == "cuda" and not torch.cuda.is_available():
+    options = build_parser().parse_args(arguments)
+    for name, value in (QUICK if options.quick else FULL).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    if options.device == "cuda" and not torch.cuda.is_available():
         print("python -m benchmarks.gpu needs a CUDA device, and torch sees none here.", file=sys.stderr)
         return 2
-    run = Run(chosen)
+    run = Run(options)
     parts = {"worm": run_worm, "host": run_host, "large": run_large, "grid": run_grid}
     for part in PARTS:
-        if chosen.part in (part, "all") and not run.over:
+        if options.part in (part, "all") and not run.timed_out:
             parts[part](run)
-    if run.over:
-        print(f"stopped after {chosen.seconds:.0f} s; the same command goes on from there", flush=True)
+    if run.timed_out:
+        print(f"stopped after {options.seconds:.0f} s; the same command resumes there", flush=True)
     run.save()
-    plot_gpu(run.data, chosen.out / f"{run.name}.png")
+    plot_gpu(run.data, options.out / f"{run.name}.png")
     print("\n".join(goals(run.data)))
     return 1 if failures(run.data) else 0
 
@@ -132,33 +132,33 @@ def main(words: list[str] | None = None) -> int:
 def run_worm(run: Run) -> None:
     """C. elegans."""
     what = {"graph": "c-elegans"}
-    batches = [batch for batch in run.chosen.batches if not run.has("worm", batch=batch)]
+    batches = [batch for batch in run.options.batches if not run.has("worm", batch=batch)]
     if batches:
         run.add("worm", lambda: measure(connectomes.load("c-elegans").dag, what, batches, run.settings))
 
 
 def run_grid(run: Run) -> None:
     """The paper's grid."""
-    for n in run.chosen.sizes:
-        for p in run.chosen.densities:
-            batches = [batch for batch in run.chosen.batches if not run.has("grid", n=n, p=p, batch=batch)]
-            if batches and not run.over:
+    for n in run.options.sizes:
+        for p in run.options.densities:
+            batches = [batch for batch in run.options.batches if not run.has("grid", n=n, p=p, batch=batch)]
+            if batches and not run.timed_out:
                 run.add("grid", partial(_grid_cells, n, p, batches, run.settings))
 
 
 def run_large(run: Run) -> None:
     """Large sparse graphs."""
-    for edges in run.chosen.edges:
+    for edges in run.options.edges:
         for degree in DEGREES:
-            if not run.over and not run.has("large", wanted=edges, degree=degree):
+            if not run.timed_out and not run.has("large", wanted=edges, degree=degree):
                 run.add("large", partial(_large_cells, edges, degree, run.settings))
 
 
 def run_host(run: Run) -> None:
     """Host overhead and first use."""
-    run.put("overhead", host_overhead)
+    run.measure("overhead", host_overhead)
     for name, nodes in FIRST_USES.items():
-        run.put(name, partial(first_use, nodes))
+        run.measure(name, partial(first_use, nodes))
 
 
 def failures(data: dict[str, Any]) -> list[str]:
@@ -179,22 +179,22 @@ def line(part: str, cell: dict[str, Any]) -> str:
     return " | ".join([what, *times, *missing])
 
 
-def options() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="two sizes, densities and batches, to see that it works: gpu-quick.*")
+    add("--quick", action="store_true", help="a smoke test: two sizes, densities and batches, stored as gpu-quick.*")
     add("--part", choices=(*PARTS, "all"), default="all")
     add("--out", type=Path, default=RESULTS, help="folder of the results")
     add("--sizes", type=int, nargs="+")
     add("--densities", type=float, nargs="+")
     add("--batches", type=int, nargs="+")
-    add("--edges", type=int, nargs="+", help="of the large graphs")
-    add("--rounds", type=int, help="turns of each contestant at a cell")
-    add("--cell-seconds", type=float, default=2.0, help="for all turns of a contestant at a cell, else it is cut off")
-    add("--seconds", type=float, default=480.0, help="after which no new graph is begun")
-    add("--fresh", action="store_true", help="don't go on from stored results")
-    add("--commit", help="that results belong to, where there is no git to ask")
+    add("--edges", type=int, nargs="+", help="numbers of edges of the large graphs")
+    add("--rounds", type=int, help="measurements of each contestant at a cell")
+    add("--cell-seconds", type=float, default=2.0, help="time limit of a contestant at a cell")
+    add("--seconds", type=float, default=480.0, help="time limit, after which no new graph is started")
+    add("--fresh", action="store_true", help="don't resume from stored results")
+    add("--commit", help="commit of the results, where git can't tell")
     add("--device", default="cuda", help=argparse.SUPPRESS)  # "cpu": a dry run with the engines there are
     return parser
 

@@ -30,7 +30,7 @@ SAME = ("fourward", "sequential", "deepstruct", "masked graph", "fourward graph"
 
 @dataclass(frozen=True)
 class Settings:
-    """Where and how long to measure."""
+    """The device, and how long to measure."""
 
     device: str = "cuda"
     rounds: int = 11

@@ -114,7 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", choices=CONFIGS, default=list(CONFIGS))
     parser.add_argument("--batches", type=int, nargs="+", help="batch sizes, instead of those of each suite")
-    parser.add_argument("--commit", help="that results belong to, where there is no git to ask")
+    parser.add_argument("--commit", help="commit of the results, where git can't tell")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     if not torch.cuda.is_available():

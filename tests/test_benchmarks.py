@@ -1,4 +1,4 @@
-"""The GPU benchmark, run on the CPU: that it measures, cuts off, continues and reports; no time is asserted."""
+"""A dry run of the GPU benchmark on the CPU: that it measures, cuts off, resumes and reports; no time is asserted."""
 
 import gc
 import json
@@ -79,7 +79,7 @@ def test_a_run_stops_when_its_time_is_up(tmp_path, small_steps, capsys):
     code, data, _ = dry_run(tmp_path, "--seconds", "0")
     assert code == 0
     assert "grid" not in data
-    assert "the same command goes on" in capsys.readouterr().out
+    assert "the same command resumes" in capsys.readouterr().out
 
 
 def test_a_cell_that_breaks_leaves_the_others(tmp_path, small_steps, monkeypatch, capsys):

@@ -17,7 +17,17 @@ from pathlib import Path
 
 import torch
 
-SUITE = [f"tests/engine/test_{name}.py" for name in ("contract", "gpu", "gpu_card", "gpu_engine", "gpu_launcher")]
+NAMES = (
+    "contract",
+    "gpu_kernels",
+    "gpu_card",
+    "gpu_engine",
+    "gpu_launch",
+    "gpu_launcher",
+    "gpu_heuristics",
+    "gpu_tiling",
+)
+SUITE = [f"tests/engine/test_{name}.py" for name in NAMES]
 MEMCHECK_TESTS = ["tests/engine/test_contract.py", "-k", "test_zoo and gpu and float32 and not chain"]
 MEMCHECK = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
 
