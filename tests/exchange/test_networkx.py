@@ -58,3 +58,6 @@ def test_options_that_errors_recommend():
     with pytest.raises(GraphError, match="orient='random'"):
         from_networkx(graph.to_undirected(), activation="relu")
     assert from_networkx(graph.to_undirected(), activation="relu", orient="random", seed=0).dag.num_edges == 2
+    del graph.edges["a", "b"]["weight"]
+    with pytest.raises(WeightError, match=r"1 of 3 edges have no weight: \('a', 'b'\)\.$"):
+        from_networkx(graph, activation="relu")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
-from fourward.errors import ActivationError, Repair, WeightError, pluralize, summarize
+from fourward.errors import ActivationError, FourwardError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
 from fourward.graph._annotated import AnnotatedDag, Orient
 from fourward.graph._dag import LabelChoice
@@ -44,14 +45,15 @@ def from_networkx(
         merge: Merge repeated edges, adding up their weights.
         options: Further keywords of FourWard.
     """
-    annotated = _annotated.from_networkx(graph).to_dag(
-        orient=orient,
-        seed=seed,
-        remove_feedback=remove_feedback,
-        merge=merge,
-        inputs=inputs,
-        outputs=outputs,
-    )
+    with _values_required():
+        annotated = _annotated.from_networkx(graph).to_dag(
+            orient=orient,
+            seed=seed,
+            remove_feedback=remove_feedback,
+            merge=merge,
+            inputs=inputs,
+            outputs=outputs,
+        )
     return from_annotated(annotated, activation, seed=seed, **options)
 
 
@@ -70,11 +72,22 @@ def read_network(
         net_options: Keywords of FourWard.
         options: Keywords of `fourward.files.read_dag`.
     """
-    annotated = files.read_dag(path, **options)
+    with _values_required():
+        annotated = files.read_dag(path, **options)
     try:
         return from_annotated(annotated, activation, **(net_options or {}))
     except (WeightError, ActivationError) as error:
         error.prepend(str(path))
+        raise
+
+
+@contextmanager
+def _values_required() -> Iterator[None]:
+    """Drop the advice to read a graph without its values: a network needs them."""
+    try:
+        yield
+    except FourwardError as error:
+        error.repairs = tuple(repair for repair in error.repairs if repair != _annotated.TOPOLOGY_ONLY)
         raise
 
 
