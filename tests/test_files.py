@@ -27,9 +27,9 @@ def test_a_crash_leaves_the_old_file(tmp_path):
 def test_the_bytes_reach_the_disk_before_the_name_does(tmp_path, monkeypatch):
     path, seen = tmp_path / "new.txt", []
     monkeypatch.setattr(os, "fsync", lambda handle: seen.append((os.fstat(handle).st_size, path.exists())))
-    write(path, "whole")
-    assert seen == [(5, False)]
-    assert path.read_text() == "whole"
+    write(path, "all of it")
+    assert seen == [(9, False)]
+    assert path.read_text() == "all of it"
 
 
 def test_errors_name_the_destination(tmp_path):

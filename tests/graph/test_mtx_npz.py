@@ -63,7 +63,7 @@ def test_pickles_are_refused(arrays, tmp_path):
         ({"edges": np.array([[0, 1]]), "labels": np.zeros(2)}, "'labels' must be"),
         ({"edges": np.array([[0, 1]]), "labels": np.array(["a", "a"])}, "duplicate labels"),
         ({"edges": np.array([[0, 1]]), "inputs": np.array([9])}, "node indices from 0 to 1"),
-        ({"edges": np.array([[0, 1]]), "weight": np.zeros(5)}, "'weight' must be 1 numbers"),
+        ({"edges": np.array([[0, 1]]), "weight": np.zeros(5)}, "'weight' must be 1 number, got float64 of shape"),
         ({"edges": np.array([[0, 1]]), "weight": np.array([np.nan])}, "inf or NaN"),
         ({"edges": np.array([[0, 1]]), "activation": np.zeros(2)}, "'activation' must be 2 names"),
         ({"edges": np.array([[0, 1]]), "bias": np.array(["x", "y"])}, "'bias' must be 2 numbers"),

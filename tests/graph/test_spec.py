@@ -104,5 +104,5 @@ def test_unknown_specifications(tmp_path):
         with pytest.raises(FileError, match=r"neither a file nor .*er:N:P.*c-elegans"):
             resolve_graph(spec)
     assert resolve_graph("c-elegans", topology_only=True).weight is None
-    with pytest.raises(OptionError, match="expected a graph file"):
+    with pytest.raises(OptionError, match="header= is an option of graph files"):
         resolve_graph("c-elegans", header=True)

@@ -72,13 +72,13 @@ def test_push_sources_and_reassign(n, p, seed):
 
 def test_reassign_reaches_every_layer_alike():
     # A path of 6 nodes, and a node beside it that can be in layers 1 to 4.
-    dag = Dag.from_edges([*((f"p{i}", f"p{i + 1}") for i in range(5)), ("p0", "free"), ("free", "p5")])
+    dag = Dag.from_edges([*((f"p{i}", f"p{i + 1}") for i in range(5)), ("p0", "side"), ("side", "p5")])
     lay = layering.push_sources(dag, layering.longest_path(dag))
-    free = dag.index("free")
-    assert lay.level[free] == 4
-    assert lay.movable.tolist() == [free]
-    assert lay.slack[free] == 3
-    levels = [layering.reassign(dag, lay, seed=s).level[free] for s in range(400)]
+    side = dag.index("side")
+    assert lay.level[side] == 4
+    assert lay.movable.tolist() == [side]
+    assert lay.slack[side] == 3
+    levels = [layering.reassign(dag, lay, seed=s).level[side] for s in range(400)]
     counts = np.bincount(levels, minlength=6)
     assert counts[[0, 5]].tolist() == [0, 0]
     assert (counts[1:5] > 60).all()
@@ -86,10 +86,10 @@ def test_reassign_reaches_every_layer_alike():
 
 
 def test_reassign_draws_for_each_node_alone():
-    pairs = [*((f"p{i}", f"p{i + 1}") for i in range(5)), ("p0", "one"), ("one", "p5"), ("p0", "two"), ("two", "p5")]
+    pairs = [*((f"p{i}", f"p{i + 1}") for i in range(5)), ("p0", "s"), ("s", "p5"), ("p0", "t"), ("t", "p5")]
     dag = Dag.from_edges(pairs)
     lay = layering.push_sources(dag, layering.longest_path(dag))
-    both = {tuple(layering.reassign(dag, lay, seed=s).level[[dag.index("one"), dag.index("two")]]) for s in range(300)}
+    both = {tuple(layering.reassign(dag, lay, seed=s).level[[dag.index("s"), dag.index("t")]]) for s in range(300)}
     assert len(both) == 16, "every pair of layers 1 to 4"
 
 

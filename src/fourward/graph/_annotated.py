@@ -168,7 +168,7 @@ def _check_edges(annotated: AnnotatedGraph) -> None:
         raise GraphError(
             f"the graph has {pluralize(len(loops), 'self-loop')}: {_describe_edges(annotated, loops)}. "
             "A neuron can't feed itself in one pass.",
-            Repair("remove_feedback", True, "remove them"),
+            Repair("remove_feedback", True, "remove self-loops"),
         )
     keys = _pair_keys(graph)
     order = np.argsort(keys, kind="stable")
@@ -208,8 +208,8 @@ def _neuron_biases(bias: FloatArray, dag: Dag) -> FloatArray:
     if len(biased_inputs):
         labels = summarize(dag.labels[v] for v in biased_inputs)
         raise GraphError(
-            f"inputs can't have a bias, because x sets their values, but {len(biased_inputs):,} of them have: "
-            f"{labels}. Remove these biases, or choose other inputs."
+            f"inputs can't have a bias, because x sets their values, but these have: {labels}. "
+            "Remove these biases, or choose other inputs."
         )
     return np.nan_to_num(bias[dag.neurons], nan=0.0)
 
@@ -222,7 +222,10 @@ def _numbers(values: list[Any], owners: str, name: str) -> FloatArray | None:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float | np.number)):
             raise FileError(f"the {name} of {owners} must be a number, got {value!r}.", TOPOLOGY_ONLY)
     numbers = np.array([np.nan if value is None else value for value in values], np.float64)
-    wrong = [v for v, number in zip(values, numbers.tolist(), strict=True) if v is not None and not np.isfinite(number)]
-    if wrong:
-        raise WeightError(f"the {name} of {owners} must be finite, got {summarize(wrong)}.", TOPOLOGY_ONLY)
+    is_given = np.array([value is not None for value in values])
+    infinite = np.flatnonzero(is_given & ~np.isfinite(numbers))
+    if len(infinite):
+        raise WeightError(
+            f"the {name} of {owners} must be finite, got {summarize(numbers[infinite].tolist())}.", TOPOLOGY_ONLY
+        )
     return numbers

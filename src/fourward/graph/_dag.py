@@ -53,7 +53,7 @@ class Dag:
         """Refuse Dag(graph), and name the constructors."""
         if len(arrays) + len(named) != 7:
             raise GraphError(
-                "Dag(...) takes no graph: use Dag.from_edges(pairs), Dag.from_networkx(graph) or the like."
+                "Dag(...) doesn't take a graph: use Dag.from_edges(pairs), Dag.from_networkx(graph) or the like."
             )
         return super().__new__(cls)
 
@@ -147,9 +147,8 @@ class Dag:
         """From an `EdgeList`, as `fourward.files.read` returns one; its own inputs and outputs are the default."""
         _validation.check_directed(graph)
         _validation.check_distinct(graph.labels)
-        find_node = _validation.make_label_lookup(graph.labels)
         ends = [
-            None if labels is None else _validation.look_up_labels(labels, find_node, role)
+            None if labels is None else _validation.look_up_labels(labels, graph.labels, role)
             for role, labels in (
                 ("input", graph.inputs if inputs is None else inputs),
                 ("output", graph.outputs if outputs is None else outputs),
@@ -267,9 +266,9 @@ class Dag:
         index = np.searchsorted(sorted_keys, keys)
         known = sorted_keys[index.clip(max=max(self.num_edges - 1, 0))] == keys if self.num_edges else keys < 0
         if not known.all():
-            unknown = np.flatnonzero(~known)
-            pair = (self.labels[int(source[unknown[0]])], self.labels[int(target[unknown[0]])])
-            raise GraphError(f"{len(unknown):,} of these pairs are not edges of the graph; the first is {pair!r}.")
+            ends = zip(source[~known].tolist(), target[~known].tolist(), strict=True)
+            unknown = summarize((self.labels[u], self.labels[v]) for u, v in ends)
+            raise GraphError(f"unknown edges: {unknown}. Choose pairs (source, target) among the graph's edges.")
         return index
 
     def align(self, values: Any, pairs: Any, *, by: PairKind = "label") -> Any:
@@ -362,7 +361,7 @@ class Dag:
     def __repr__(self) -> str:
         counts = ((self.num_nodes, "node"), (self.num_edges, "edge"))
         ends = ((self.num_inputs, "input"), (self.num_outputs, "output"))
-        return "Dag(" + ", ".join(pluralize(n, word) for n, word in counts + ends) + ")"
+        return "Dag(" + ", ".join(pluralize(count, noun) for count, noun in counts + ends) + ")"
 
 
 def _restore(labels: Labels, *arrays: IntArray) -> Dag:

@@ -81,9 +81,9 @@ def write(annotated: AnnotatedDag, file: BinaryIO, delimiter: str) -> None:
     import pyarrow.csv as pc
 
     dag = annotated.dag
-    wrong = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
-    if wrong:
-        raise GraphError(f"labels in an edge list can't contain a line break, got {wrong[0]!r}. Write JSON or npz.")
+    broken = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
+    if broken:
+        raise GraphError(f"labels in an edge list can't contain a line break, got {broken[0]!r}. Write JSON or npz.")
     if "" in dag.labels:
         raise GraphError("labels in an edge list can't be empty, got ''. Write JSON or npz.")
     integers = _convert.is_integer(dag.labels[0])

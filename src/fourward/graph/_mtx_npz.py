@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fourward._arrays import IntArray
-from fourward.errors import FileError, FourwardError
+from fourward.errors import FileError, FourwardError, pluralize
 from fourward.graph import _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
 from fourward.graph._convert import EdgeList, Labels
@@ -190,8 +190,8 @@ def _as_integers(path: Path, name: str, array: Any) -> IntArray:
 
 def _check_vector(path: Path, name: str, array: Any, count: int) -> Any:
     if array.shape != (count,) or array.dtype.kind not in ("U" if name == "activation" else "fiu"):
-        kind = "names" if name == "activation" else "numbers"
-        raise FileError(f"{path}: {name!r} must be {count:,} {kind}, got {array.dtype} of shape {array.shape}.")
+        expected = pluralize(count, "name" if name == "activation" else "number")
+        raise FileError(f"{path}: {name!r} must be {expected}, got {array.dtype} of shape {array.shape}.")
     return array
 
 

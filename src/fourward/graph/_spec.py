@@ -106,7 +106,7 @@ def _load(spec: str, topology_only: bool, options: dict[str, Any]) -> tuple[Anno
     file_options = [key for key, value in options.items() if value is not None]
     if (name in _FAMILIES and arguments) or spec in connectomes.NAMES:
         if file_options:
-            raise OptionError(f"{', '.join(file_options)}: expected a graph file with these options, got {spec!r}.")
+            raise OptionError(f"{file_options[0]}= is an option of graph files, but {spec!r} is not a file.")
         return (_load_connectome(spec), True) if spec in connectomes.NAMES else (_generate(name, arguments), False)
     if Path(spec).is_dir() or Path(spec).suffix.lower() == ".safetensors":
         raise FileError(f"expected a graph, got {spec!r}. If it is a network, its graph is fourward.load(path).dag.")

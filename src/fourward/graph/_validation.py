@@ -103,13 +103,16 @@ def check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> None
         raise GraphError(f"duplicate edges: {named}. Each edge has one weight: pass each pair once.")
 
 
-def look_up_labels(labels: Iterable[Hashable], find_node: Callable[[Hashable], int | None], role: str) -> IntArray:
-    """(K,) node indices of the labels chosen as inputs or outputs."""
-    listed = label_list(labels, f"{role}s")
-    nodes = [find_node(label) for label in listed]
+def look_up_labels(chosen: Iterable[Hashable], labels: Labels, role: str) -> IntArray:
+    """(K,) node indices of the labels chosen as inputs or outputs, as `role` says."""
+    listed = label_list(chosen, f"{role}s")
+    nodes = [*map(make_label_lookup(labels), listed)]
     unknown = [label for label, node in zip(listed, nodes, strict=True) if node is None]
     if unknown:
-        raise GraphError(f"unknown {role} labels: {summarize(unknown)}. Choose {role}s among the graph's nodes.")
+        raise GraphError(
+            f"unknown {role} labels: {summarize(unknown)}. Choose from the graph's nodes, e.g. "
+            f"{', '.join(map(repr, labels[:3]))}."
+        )
     return np.array(nodes, np.int64)
 
 
@@ -127,6 +130,6 @@ def check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:
     if len(fed):
         named = summarize(labels[v] for v in fed.tolist())
         raise GraphError(
-            f"inputs must not have incoming edges, because x sets their values, but {len(fed):,} of them have: "
-            f"{named}. Remove the edges into these nodes, or choose other inputs."
+            f"inputs must not have incoming edges, because x sets their values, but these have: {named}. "
+            "Remove the edges into these nodes, or choose other inputs."
         )

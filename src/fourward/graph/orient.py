@@ -98,7 +98,7 @@ def remove_feedback(
 
 
 def make_generator(seed: Seed) -> np.random.Generator:
-    """numpy.random.default_rng with an error in our words; a generator is returned unchanged."""
+    """numpy.random.default_rng, with an OptionError for an invalid seed; a generator is returned unchanged."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError):

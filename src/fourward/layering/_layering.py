@@ -81,12 +81,12 @@ class Layering:
                 f"expected nodes in each of {self.height} layers, but {pluralize(len(empty), 'layer')} "
                 f"{'is' if len(empty) == 1 else 'are'} empty; the first is layer {empty[0]}."
             )
-        wrong = np.flatnonzero(self.level[dag.source] >= self.level[dag.target])
-        if len(wrong):
-            u, v = dag.edges[wrong[0]].tolist()
+        violations = np.flatnonzero(self.level[dag.source] >= self.level[dag.target])
+        if len(violations):
+            u, v = dag.edges[violations[0]].tolist()
             raise LayeringError(
-                f"every edge must lead to a higher layer, but {pluralize(len(wrong), 'edge')} of {dag.num_edges:,} "
-                f"{'does' if len(wrong) == 1 else 'do'} not; the first leads from {dag.labels[u]!r} in layer "
+                f"every edge must lead to a higher layer, but {len(violations):,} of {dag.num_edges:,} edges "
+                f"{'does' if len(violations) == 1 else 'do'} not; the first leads from {dag.labels[u]!r} in layer "
                 f"{self.level[u]} to {dag.labels[v]!r} in layer {self.level[v]}."
             )
 
