@@ -1,4 +1,4 @@
-"""The training proof: from equal weights, FourWard and the paper's own method learn alike."""
+"""From equal weights, FourWard and the paper's method have the same loss curves."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -28,6 +28,6 @@ def test_loss_curves_agree_on_digits():
     net = FourWard(dag, output_activation="identity", dtype=torch.float64, seed=0)
     masked = paper.Masked4Ward(dag, output_activation="identity", dtype=torch.float64, seed=1)
     masked.load_edge_weights(net.weight, net.bias)
-    ours, theirs = losses(net, x, y, 120), losses(masked, x, y, 120)
-    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
-    assert sum(ours[-10:]) < 0.25 * sum(ours[:10]), "and they do learn"
+    actual, expected = losses(net, x, y, 120), losses(masked, x, y, 120)
+    assert max(abs(a - b) for a, b in zip(actual, expected, strict=True)) < 1e-9
+    assert sum(actual[-10:]) < 0.25 * sum(actual[:10]), "and they do learn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -106,14 +107,18 @@ def _make_fabric(accelerator: str, devices: int, num_nodes: int) -> Fabric:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Fabric's log of what it connects."""
-    logger = logging.getLogger("lightning.fabric")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence Fabric's log of what it connects, and torch's plan to rename broadcast_buffers."""
+    loggers = [logging.getLogger(name) for name in ("lightning.fabric", "lightning.pytorch")]  # it uses either
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*broadcast_buffers", FutureWarning)
+            yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _parse_device(device: str) -> torch.device:

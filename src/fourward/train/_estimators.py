@@ -158,7 +158,8 @@ class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # s
 
     def predict(self, X: Any) -> Array:
         """(n,) the most probable classes."""
-        predicted: Array = self.classes_[self._predict(X).argmax(1)]
+        probabilities = self._predict(X)
+        predicted: Array = self.classes_[probabilities.argmax(1)]
         return predicted
 
 
