@@ -40,6 +40,7 @@ Metadata = dict[str, Any]  #: a JSON object
 #: Goes up when an older fourward could no longer read the files.
 FORMAT = 1
 _KEY = "fourward"
+_ARRAYS = ("edges", "inputs", "outputs", "level", "activation")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -73,14 +74,11 @@ def serialize_network(net: FourWard) -> tuple[Tensors, Metadata]:
     dag = net.dag
     names = builtin_activation_names(net, "a safetensors file", "save net.state_dict() with torch.save")
     table = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    arrays = {
-        "edges": dag.edges,
-        "inputs": dag.inputs,
-        "outputs": dag.outputs,
-        "level": net.layering.level,
-        "activation": np.array([table[name] for name in names]),
+    activation = np.array([table[name] for name in names])
+    arrays = (dag.edges, dag.inputs, dag.outputs, net.layering.level, activation)
+    tensors = {
+        f"network.{name}": torch.tensor(array.astype(np.int32)) for name, array in zip(_ARRAYS, arrays, strict=True)
     }
-    tensors = {f"network.{name}": torch.tensor(array.astype(np.int32)) for name, array in arrays.items()}
     if not _are_indices(dag.labels):
         text = json.dumps([_encode_label(label) for label in dag.labels]).encode()
         tensors["network.labels"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -95,18 +93,17 @@ def deserialize_network(
 ) -> FourWard:
     """The network in what `read_safetensors(path)` returned; options as in FourWard."""
     with corrupt_file_errors(path):
-        part = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
-        about = metadata["network"]
-        arrays = {k: part[k].numpy() for k in ("edges", "inputs", "outputs", "level", "activation")}
-        dag = _build_dag(part, arrays, about["nodes"])
-        names = [about["activations"][k] for k in arrays["activation"]]
-        weight, bias = part["weight"], part.get("bias")
+        info = metadata["network"]
+        arrays = {name: tensors[f"network.{name}"].numpy() for name in _ARRAYS}
+        dag = _build_dag(arrays, tensors.get("network.labels"), info["nodes"])
+        names = [info["activations"][k] for k in arrays["activation"]]
+        weight, bias = tensors["network.weight"], tensors.get("network.bias")
         if weight.dtype not in _FLOATS:
             raise FileError(f"expected weights of a floating point dtype of 16 to 64 bits, got {weight.dtype}.")
         weight = dag.align(weight, arrays["edges"], by="index")
-        options |= {"dropout": about["dropout"], "layering": Layering(dag, arrays["level"]), "dtype": weight.dtype}
+        options |= {"dropout": info["dropout"], "layering": Layering(dag, arrays["level"]), "dtype": weight.dtype}
         net = from_parameters(dag, weight, bias, names, **options)
-        net.seed = int(about["seed"])
+        net.seed = int(info["seed"])
         return net
 
 
@@ -171,12 +168,12 @@ def corrupt_file_errors(path: str | Path) -> Iterator[None]:
         raise FileError(f"{path} is corrupt, or not a file of fourward: {type(error).__name__}: {error}.") from None
 
 
-def _build_dag(part: Tensors, arrays: dict[str, Any], num_nodes: int) -> Dag:
+def _build_dag(arrays: Mapping[str, Any], encoded_labels: Tensor | None, num_nodes: int) -> Dag:
     if len(arrays["level"]) != num_nodes:
         raise GraphError(f"expected {num_nodes:,} levels, one for each node, got {len(arrays['level']):,}.")
     labels: Labels = range(num_nodes)
-    if "labels" in part:
-        labels = tuple(_decode_label(label) for label in json.loads(bytes(part["labels"].numpy())))
+    if encoded_labels is not None:
+        labels = tuple(_decode_label(label) for label in json.loads(bytes(encoded_labels.numpy())))
     if len(labels) != num_nodes:
         raise GraphError(f"expected {num_nodes:,} labels, got {len(labels):,}.")
     return Dag.from_arrays(arrays["edges"], labels=labels, inputs=arrays["inputs"], outputs=arrays["outputs"])

@@ -94,7 +94,7 @@ def from_tensorneat(
 def read_tensorneat(
     path: str | Path, inputs: int | Sequence[int], outputs: int | Sequence[int], **options: Any
 ) -> FourWard:
-    """Read a network from a JSON file of that dict, whose "nodes" and "conns" are lists or objects with any keys.
+    """Read the dict of `from_tensorneat` from JSON, with "nodes" and "conns" as lists, or as objects of any keys.
 
     Args:
         path: The file.
