@@ -38,7 +38,10 @@ FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if pa
 
 
 def room(dotted: str) -> str:
-    return dotted.split(".")[1]
+    """The room of a module, or of a name that `fourward` imports from one."""
+    name = dotted.split(".")[1]
+    home = (fourward._SUBMODULES | fourward._ATTRIBUTES).get(name, f"fourward.{name}")
+    return home.split(".")[1]
 
 
 def imports(path: Path) -> set[str]:

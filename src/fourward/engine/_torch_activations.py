@@ -36,7 +36,7 @@ def apply_activation(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping
     if not isinstance(a, Tensor) or a.shape != z.shape:
         returned = f"shape {tuple(a.shape)}" if isinstance(a, Tensor) else type(a).__name__
         raise ActivationError(
-            f"a custom activation must act on each element alone: expected shape {tuple(z.shape)}, got {returned}."
+            f"a custom activation must act elementwise: expected shape {tuple(z.shape)}, got {returned}."
         )
     return a
 
