@@ -59,9 +59,10 @@ class Card:
         return GPUTarget("cuda", 90, 32)
 
 
-def passes(net: FourWard) -> None:
+def passes(net: FourWard, x_grad: bool = False) -> None:
     for _ in range(2):
-        net(torch.randn(3, net.dag.num_inputs, dtype=net.weight.dtype)).sum().backward()
+        x = torch.randn(3, net.dag.num_inputs, dtype=net.weight.dtype, requires_grad=x_grad)
+        net(x).sum().backward()
 
 
 def main() -> None:
@@ -74,12 +75,15 @@ def main() -> None:
         several = generate.erdos_renyi(300, 0.2, seed=0)  # two segments
         passes(FourWard(several, engine="gpu", seed=0))
         direct = generate.erdos_renyi(60, 0.5, seed=3)  # Triton once compared its sums for minutes
-        passes(FourWard(direct, engine="gpu", seed=0, activation="tanh"))
+        passes(FourWard(direct, engine="gpu", seed=0, activation="tanh"), x_grad=True)
         for name in ("csr persistent", "csr per level"):
             with pytest.MonkeyPatch.context() as forced:
                 force(name, forced)
                 for dtype in (torch.float32, torch.bfloat16):
-                    passes(FourWard(generate.erdos_renyi(70, 0.2, seed=0), engine="gpu", seed=0, dtype=dtype))
+                    passes(
+                        FourWard(generate.erdos_renyi(70, 0.2, seed=0), engine="gpu", seed=0, dtype=dtype),
+                        x_grad=dtype == torch.bfloat16,
+                    )
         for _ in range(20):  # all kernels are compiled by now, and threads share the first pass of a network
             launch.clear_passes()
             net = FourWard(several, engine="gpu", seed=0)

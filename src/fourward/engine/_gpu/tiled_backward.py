@@ -241,8 +241,8 @@ def tiled_backward_kernel(
     end = (input_blocks + first_panel) * 32
     # The sums start as g and what later segments contribute; those of all panels are loaded at once.
     panel_rows = row[None, :, None] - 32 * tl.arange(0, SEGMENT)[None, None, :]
-    column = tl.load(program + OUT_COLUMN + panel_rows, mask=panel_rows >= end, other=-1)
-    initial = _load_out_grad(out_grad, column, samples[:, None, None], B, columns, ACC_DTYPE)
+    panel_columns = tl.load(program + OUT_COLUMN + panel_rows, mask=panel_rows >= end, other=-1)
+    initial = _load_out_grad(out_grad, panel_columns, samples[:, None, None], B, columns, ACC_DTYPE)
     if SPLIT_K:
         partial_at = slice_id * size + panel_rows * BLOCK_B + offs_b[:, None, None]
         initial += load_partials(partials, partial_at, panel_rows >= end, stride, SPLIT_K)
