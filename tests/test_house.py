@@ -76,6 +76,18 @@ def test_modules_of_torch_read_and_write_no_files(path):
     assert not any(isinstance(call, ast.Name) and call.id == "open" for call in calls)
 
 
+@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "study"], ids=str)
+def test_studies_have_no_kernels_graph_algorithms_and_training_loops(path):
+    packages = {name.split(".")[0] for name in imports(path)}
+    assert not packages & {"llvmlite", "numba", "triton", "networkx", "rustworkx", "lightning"}
+    loops = [
+        node for node in ast.walk(ast.parse((PACKAGE / path).read_text())) if isinstance(node, ast.For | ast.While)
+    ]
+    called = {node.func.attr for loop in loops for node in ast.walk(loop)
+              if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}  # fmt: skip
+    assert "backward" not in called, "training is fourward.train's"
+
+
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=str)
 def test_every_room_says_what_it_is(path):
     words = ast.get_docstring(ast.parse((PACKAGE / path).read_text()))

@@ -179,18 +179,18 @@ def test_an_error_in_one_line_is_text_that_can_be_stored():
 
 @pytest.mark.parametrize("grad", [True, False])
 def test_autograd_records_only_where_it_is_asked_to(grad):
-    seen = []
-    list(time_batches({"a": lambda: seen.append(torch.is_grad_enabled())}, HostClock(), batches=2, grad=grad))
-    assert set(seen) == {grad}
+    states = []
+    list(time_batches({"a": lambda: states.append(torch.is_grad_enabled())}, HostClock(), batches=2, grad=grad))
+    assert set(states) == {grad}
     assert torch.is_grad_enabled()
 
 
 def test_garbage_is_collected_between_runs_and_not_time_limit():
-    seen = []
+    states = []
     assert gc.isenabled()
-    for _ in time_batches({"a": lambda: seen.append(gc.isenabled())}, HostClock(), batches=2):
+    for _ in time_batches({"a": lambda: states.append(gc.isenabled())}, HostClock(), batches=2):
         pass
-    assert set(seen) == {False}
+    assert set(states) == {False}
     assert gc.isenabled()
 
 
