@@ -11,8 +11,8 @@ from fourward.engine._dropout import float64_bits, threshold
 from fourward.engine._gpu import heuristics
 from fourward.engine._gpu.packing import Shape
 
-#: The tensors of a pass, in the order in which it is called with them. Where there is no bias or no dropout, another
-#: tensor of the right dtype or any tensor of integers takes its place, and isn't read.
+#: The tensors of a pass, in the order in which it is called with them. Without biases (dropout), another tensor of
+#: that dtype (of integers) takes the place of bias (key), and its values aren't used.
 FORWARD_TENSORS = ("x", "weight", "bias", "key", "out", "saved", "program")
 BACKWARD_TENSORS = ("out_grad", "key", "x_grad", "saved", "weight_grad", "bias_grad", "program", "weight")
 
