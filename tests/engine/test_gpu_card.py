@@ -64,7 +64,7 @@ def test_graphs_are_replayed_with_other_tensors(name, monkeypatch):
 
 
 @needs_card
-def test_two_streams_at_once():
+def test_four_streams_at_once():
     dag = generate.erdos_renyi(300, 0.2, seed=0)
     net, x = make(dag, seed=0), torch.randn(64, dag.num_inputs, device="cuda")
     want = net(x)

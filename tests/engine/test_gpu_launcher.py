@@ -58,6 +58,16 @@ def test_tensors_are_the_first_parameters():
         bind(scale_kernel, ("x", "out", "columns"), SHARED, {"BLOCK": 8})
 
 
+def test_a_launch_with_other_numbers():
+    first = Launch(scale_kernel, (1,), TENSORS, SHARED, num_warps=1, **EXPLICIT)
+    second = first.replace((5,), rows=9)
+    assert (first.grid, first.rest) == ((1,), (2, 3, 16, 8))
+    assert (second.grid, second.rest, second.order) == ((5,), (9, 3, 16, 8), first.order)
+    for name in ("row", "BLOCK", "x"):  # unknown, a constant, a tensor
+        with pytest.raises(TypeError, match=f"scale_kernel: expected names of numbers, got {name}"):
+            first.replace((1,), **{name: 1})
+
+
 def make_key(all_nodes=False):
     net = make(generate.erdos_renyi(100, 0.2, seed=0), seed=0)
     return LaunchKey(

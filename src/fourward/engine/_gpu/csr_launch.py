@@ -60,23 +60,26 @@ class Forward(_Pass):
     def __init__(self, key: LaunchKey) -> None:
         super().__init__(key)
         shape = key.shape
-        self.out_row = shape.node_row if key.all_nodes else shape.output_row
+        num_warps, out_row = self.config.num_warps, shape.node_row if key.all_nodes else shape.output_row
         self.write_addresses = _address_writer(FORWARD_SLOTS, _FORWARD)
-        self.all_levels = self._launch((key.slices,), 0, shape.levels)
-
-    def _launch(self, grid: tuple[int], low: int, high: int) -> Launch:
-        config = self.config
-        return Launch(
-            csr_forward_kernel, grid, _FORWARD, self.shared, num_warps=config.num_warps,
-            low=low, high=high, OUT_ROW=self.out_row,
-            PERSISTENT=self.persistent, BLOCK_N=config.block_n, BLOCK_K=config.unroll,
+        self.load_inputs = Launch(
+            csr_load_inputs_kernel, self.grid(shape.inputs, 32), _FORWARD, self.shared, num_warps=num_warps
+        )
+        self.levels = Launch(
+            csr_forward_kernel, (key.slices,), _FORWARD, self.shared, num_warps=num_warps,
+            low=0, high=shape.levels, OUT_ROW=out_row,
+            PERSISTENT=self.persistent, BLOCK_N=self.config.block_n, BLOCK_K=self.config.unroll,
+        )  # fmt: skip
+        self.store_outputs = Launch(
+            csr_store_outputs_kernel, self.grid(key.columns, 32), _FORWARD, self.shared, num_warps=num_warps,
+            OUT_ROW=out_row,
         )  # fmt: skip
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
         """Launch with FORWARD_TENSORS."""
         program = tensors[6]
         if self.persistent:
-            self.all_levels((*tensors, program))  # the table isn't used
+            self.levels((*tensors, program))  # the table isn't used
             return
 
         def write(table: Tensor) -> None:
@@ -86,18 +89,13 @@ class Forward(_Pass):
 
     def _launch_levels(self, tensors: tuple[Tensor, ...], table: Tensor) -> None:
         """Copy x to rows, compute each level, copy rows to out."""
-        shape, num_warps, program = self.key.shape, self.config.num_warps, tensors[6]
+        program = tensors[6]
         arguments = (*placeholders(tensors[:6]), program, table)
-        if shape.inputs:
-            grid = self.grid(shape.inputs, 32)
-            Launch(csr_load_inputs_kernel, grid, _FORWARD, self.shared, num_warps=num_warps)(arguments)
+        if self.key.shape.inputs:
+            self.load_inputs(arguments)
         for low, high in self.read_levels(program):
-            self._launch(self.grid(high - low, self.config.block_n), low, high)(arguments)
-        store = Launch(
-            csr_store_outputs_kernel, self.grid(self.key.columns, 32), _FORWARD, self.shared, num_warps=num_warps,
-            OUT_ROW=self.out_row,
-        )  # fmt: skip
-        store(arguments)
+            self.levels.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(arguments)
+        self.store_outputs(arguments)
 
 
 class Backward(_Pass):
@@ -107,22 +105,17 @@ class Backward(_Pass):
         super().__init__(key)
         shape, block = key.shape, heuristics.GRAD_BLOCK_E
         self.num_deltas = key.slices * shape.rows * self.config.block_b
-        self.out_column = shape.node_column if key.all_nodes else shape.output_column
         self.write_addresses = _address_writer(BACKWARD_SLOTS, _BACKWARD)
-        self.all_levels = self._launch((key.slices,), 0, shape.levels)
+        self.levels = Launch(
+            csr_backward_kernel, (key.slices,), _BACKWARD, self.shared, num_warps=self.config.num_warps,
+            low=0, high=shape.levels, OUT_COLUMN=shape.node_column if key.all_nodes else shape.output_column,
+            PERSISTENT=self.persistent, BLOCK_N=self.config.block_n, BLOCK_K=self.config.unroll,
+        )  # fmt: skip
         edge_blocks = -(-shape.edges // block)
         neuron_blocks = -(-(shape.nodes - shape.inputs) // block) if key.has_bias else 0
         self.weight_grad = Launch(
             csr_weight_grad_kernel, (edge_blocks + neuron_blocks,), _BACKWARD, self.shared, num_warps=4,
             edge_blocks=edge_blocks, PERSISTENT=self.persistent, BLOCK_E=block, BLOCK_K=64,
-        )  # fmt: skip
-
-    def _launch(self, grid: tuple[int], low: int, high: int) -> Launch:
-        config = self.config
-        return Launch(
-            csr_backward_kernel, grid, _BACKWARD, self.shared, num_warps=config.num_warps,
-            low=low, high=high, OUT_COLUMN=self.out_column,
-            PERSISTENT=self.persistent, BLOCK_N=config.block_n, BLOCK_K=config.unroll,
         )  # fmt: skip
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
@@ -133,7 +126,7 @@ class Backward(_Pass):
         deltas = saved.new_empty(self.num_deltas, dtype=self.key.acc_dtype)
         arguments = out_grad, by_source, dropout_key, x_grad, saved, deltas, weight_grad, bias_grad, program
         if self.persistent:
-            self.all_levels((*arguments, program))  # the table isn't used
+            self.levels((*arguments, program))  # the table isn't used
             self._launch_weight_grad((*arguments, program))
             return
 
@@ -152,5 +145,5 @@ class Backward(_Pass):
         input_level = [(0, inputs)] if self.key.needs_x_grad and inputs else []
         level_arguments = (*placeholders(arguments[:6]), *arguments[6:], table)
         for low, high in reversed([*input_level, *self.read_levels(program)]):
-            self._launch(self.grid(high - low, self.config.block_n), low, high)(level_arguments)
+            self.levels.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(level_arguments)
         self._launch_weight_grad((*arguments, table))
