@@ -259,7 +259,7 @@ def test_json_of_neat_python(tmp_path):
         ([], "expected JSON of neat-python's"),
     ):
         path.write_text(json.dumps(change))
-        with pytest.raises(FourwardError, match=match):
+        with pytest.raises(FourwardError, match=f"network.json: .*{match}"):
             read_neat(path)
 
 

@@ -99,7 +99,7 @@ def read_neat(path: str | Path, *, activations: CustomActivations = None, **opti
         network = json.loads(_io.decode_text(path, data))
         kind, topology = network["network_type"], network["topology"]
         if kind != "feedforward":
-            raise GraphError(f"{path}: expected a feedforward network, got a {kind} network.")
+            raise GraphError(f"expected a feedforward network, got a {kind} network.")
         incoming: dict[Any, list[tuple[Any, float]]] = {}
         for connection in network["connections"]:
             if connection["enabled"]:
@@ -120,6 +120,8 @@ def read_neat(path: str | Path, *, activations: CustomActivations = None, **opti
         return build_network(topology["input_keys"], topology["output_keys"], neurons, **options)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, FourwardError):
+            if str(path) not in str(error):
+                error.prepend(str(path))
             raise
         raise FileError(
             f"{path}: expected JSON of neat-python's neat.export.export_network_json, got {type(error).__name__}: "
