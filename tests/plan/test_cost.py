@@ -44,7 +44,7 @@ def test_bytes(name, bias, dtype):
     assert found.activation_bytes == net.activations(x).nbytes
     plan, dag = net.plan, net.dag
     arrays = [plan.order, plan.position, plan.level_start, plan.code, plan.source, plan.edge_start, plan.neuron]
-    arrays += [plan.outputs, dag.edges, dag.inputs, dag.outputs, dag.order, dag.in_start]
+    arrays += [plan.outputs, dag.edges, dag.inputs, dag.outputs, dag.order, dag.in_start, dag.longest_path_to_sink]
     assert found.plan_bytes == sum(array.nbytes for array in arrays)
 
 

@@ -217,7 +217,7 @@ class Dag:
     @cached_property
     def in_degree(self) -> IntArray:
         """(N,) number of edges into each node."""
-        return readonly(np.diff(self.in_start)[self.position])
+        return readonly(np.diff(self.in_start)[self.position].astype(np.int32))
 
     @cached_property
     def position(self) -> IntArray:
@@ -227,7 +227,7 @@ class Dag:
     @cached_property
     def out_degree(self) -> IntArray:
         """(N,) number of edges out of each node."""
-        return readonly(np.bincount(self.source, minlength=self.num_nodes))
+        return readonly(np.bincount(self.source, minlength=self.num_nodes).astype(np.int32))
 
     @cached_property
     def neurons(self) -> IntArray:
