@@ -56,7 +56,7 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
 
 
 def train(net: FourWard, epochs: int, seed: int, console: Console) -> History:
-    """Train the network, between two linear adaptors, on scikit-learn's digits."""
+    """Train the network, between two linear adapters, on scikit-learn's digits."""
     import numpy as np
 
     from fourward.train._callbacks import Progress

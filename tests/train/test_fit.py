@@ -13,7 +13,7 @@ from fourward.train import Callback, bundled, fit
 from fourward.train._config import TrainConfig
 from fourward.train._data import BUNDLED
 from fourward.train._devices import Devices
-from fourward.train._trainer import Trainer, epoch_order
+from fourward.train._trainer import StopRequested, Trainer, epoch_order
 
 
 def small_net(**options):
@@ -106,6 +106,23 @@ def test_processes_share_the_same_batches():
     for rows, *shared in zip(alone, *parts, strict=True):
         assert sorted(torch.cat([part for part, _ in shared]).tolist()) == sorted(rows.tolist())
         assert {count for _, count in shared} == {len(rows)}
+
+
+def test_processes_stop_after_the_same_step():
+    class AnotherWasAsked(OneOf):
+        def any(self, flag):
+            return True
+
+        def sum(self, values):
+            return values
+
+    samples = torch.tensor(blobs()[0]).float(), torch.tensor(blobs()[1])
+    for devices, step in ((OneOf(0, 1), 5), (AnotherWasAsked(0, 2), 32)):
+        trainer = Trainer(small_net(), "classification", TrainConfig(batch_size=2), samples, devices=devices)
+        trainer.stop_requested, trainer.step = devices.world_size == 1, step - 1
+        with pytest.raises(StopRequested):
+            trainer.run()
+        assert (trainer.epoch, trainer.step) == (0, step)
 
 
 def test_callbacks_are_called_every_32_steps_and_after_each_epoch():

@@ -34,7 +34,7 @@ from fourward.train import (
 )
 
 GRAPH = "er:30:0.2:0"
-COMMAND = [sys.executable, "-m", "fourward._cli.app", "train"]
+COMMAND = [sys.executable, "-m", "fourward", "train"]
 
 
 def make_dag():

@@ -146,18 +146,13 @@ def train(
             if network_path(str(graph)) is not None:
                 _check_default(context, list(network), f"{graph} is a network and has its own")
             train_config = TrainConfig(
-                epochs, batch_size, learning_rate, weight_decay, schedule.value, label_smoothing, patience, seed
-            )
+                epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, weight_decay=weight_decay,
+                schedule=schedule.value, label_smoothing=label_smoothing, patience=patience, seed=seed,
+            )  # fmt: skip
             config = RunConfig(
-                data,
-                target,
-                None if task is None else task.value,
-                tuple(drop or ()),
-                validation,
-                test,
-                precision.value,
-                train_config,
-            )
+                data=data, target=target, task=None if task is None else task.value, drop=tuple(drop or ()),
+                validation=validation, test=test, precision=precision.value, train=train_config,
+            )  # fmt: skip
             result = start_run(loaded, config, out, adapters=adapters, network=network, callbacks=[progress], **where)
     if result is not None:
         _report(result, as_json)

@@ -2,7 +2,7 @@
 
 A family is sampled with a few more edges than needed and thinned; a sample is accepted if it has as many sources as the
 nervous system has inputs, and no more sinks than it has outputs. Outputs are the sinks and, up to the required number,
-neurons right before them. So every network has the same number of parameters, and so have the linear adaptors before
+neurons right before them. So every network has the same number of parameters, and so have the linear adapters before
 and after it. Only "dense-mlp", with all edges between neighbouring layers, can't have as many neurons: with the 302 of
 C. elegans it would be 31 layers of 9. It matches the edges, as closely as complete layers allow.
 """

@@ -137,7 +137,7 @@ def _topologies_protocol(rows: Sequence[Row]) -> str:
     return (
         f"{seeds} seeds, {epochs} epochs, on {', '.join(name for name in DATASETS if select(rows, data=name))}. Each "
         "seed draws the graph, the weights and the samples anew, the same samples for all topologies. All have as many "
-        "neurons, edges, inputs and outputs as the connectome of C. elegans, and the same linear adaptors, so as many "
+        "neurons, edges, inputs and outputs as the connectome of C. elegans, and the same linear adapters, so as many "
         "parameters; only dense-mlp has fewer neurons, and about as many edges. Networks aren't trained again after "
         "edges or neurons are removed."
     )

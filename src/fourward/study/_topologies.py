@@ -117,7 +117,7 @@ def run_topology(key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(dag: Dag, samples: Split, seed: int) -> tuple[nn.Sequential, FourWard]:
-    """The network between two linear adaptors: features to inputs, outputs to classes."""
+    """The network between two linear adapters: features to inputs, outputs to classes."""
     net = FourWard(dag, init="kaiming_normal", seed=seed)
     first, last = np.random.SeedSequence(seed).generate_state(2).tolist()
     before = linear(samples.x.shape[1], dag.num_inputs, first, net.weight.dtype)
@@ -146,7 +146,7 @@ def ablation_curve(
     outputs count as neurons.
 
     Args:
-        model: The network with its adaptors.
+        model: The network with its adapters.
         net: The network in it, which is restored afterwards.
         samples: To evaluate on.
         kind: "edges" or "neurons".

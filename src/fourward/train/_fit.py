@@ -66,7 +66,10 @@ def fit(
     >>> history.train_loss[-1] < 0.2 < history.train_loss[0]
     True
     """
-    config = TrainConfig(epochs, batch_size, learning_rate, weight_decay, schedule, label_smoothing, patience, seed)
+    config = TrainConfig(
+        epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, weight_decay=weight_decay,
+        schedule=schedule, label_smoothing=label_smoothing, patience=patience, seed=seed,
+    )  # fmt: skip
     if patience is not None and validation is None:
         raise OptionError("patience needs validation samples.", _PASS_PAIR)
     if validation is not None and not (isinstance(validation, tuple | list) and len(validation) == 2):
