@@ -63,29 +63,62 @@ def test_imports_point_one_way(path):
             assert ROOMS.index(room(name)) <= own, f"{path} imports {name}, from a room below its own"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] in ("graph", "layering", "plan")], ids=str)
-def test_the_first_rooms_know_no_torch(path):
-    assert not any(name.split(".")[0] == "torch" for name in imports(path))
+KERNELS = ("numba", "triton", "llvmlite", "fourward._jit", "fourward.engine._cpu", "fourward.engine._gpu")
+FILE_ACCESS = (
+    "fourward._files",
+    "fourward.graph.files",
+    "io",
+    "json",
+    "os",
+    "pathlib",
+    "pickle",
+    "safetensors",
+    "open",
+)
+#: What each package says never belongs in it, and the imports and builtins by which a test can see it.
+NEVER = {
+    "graph": {"torch": ("torch",), "`layering`": ("fourward.layering",)},
+    "layering": {"torch": ("torch",), "`plan`": ("fourward.plan",)},
+    "plan": {"torch": ("torch",), "kernels": KERNELS[:3]},
+    "engine": {
+        "graph algorithms": ("fourward.graph", "fourward.layering", "networkx", "rustworkx", "scipy"),
+        "optimisers": ("torch.optim",),
+        "files": ("fourward._files", "safetensors", "pickle", "open"),
+    },
+    "nn": {"kernels": KERNELS, "training loops": ("torch.optim", "lightning"), "files": FILE_ACCESS},
+    "paper": {"kernels": KERNELS},
+    "view": {"training": ("torch.optim", "fourward.train"), "timing": ("time", "timeit")},
+    "exchange": {"training": ("torch.optim", "lightning"), "kernels": KERNELS, "pickles": ("pickle", "joblib", "dill")},
+    "train": {
+        "kernels": KERNELS,
+        "pictures": ("matplotlib", "fourward.view"),
+        "comparisons": ("fourward.study", "fourward.paper"),
+    },
+    "study": {
+        "kernels": KERNELS,
+        "training loops": ("lightning", "fourward.train._loop"),
+        "graph algorithms": ("networkx", "rustworkx"),
+    },
+}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "nn"], ids=str)
-def test_modules_of_torch_read_and_write_no_files(path):
-    reading = {"fourward._files", "fourward.graph.files", "io", "json", "os", "pathlib", "pickle", "safetensors"}
-    assert not {name for name in imports(path) for module in reading if f"{name}.".startswith(f"{module}.")}
+def uses(path: Path) -> set[str]:
+    """What a file imports, and the builtin functions it calls."""
     calls = [node.func for node in ast.walk(ast.parse((PACKAGE / path).read_text())) if isinstance(node, ast.Call)]
-    assert not any(isinstance(call, ast.Name) and call.id == "open" for call in calls)
+    return imports(path) | {call.id for call in calls if isinstance(call, ast.Name)}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "study"], ids=str)
-def test_studies_have_no_kernels_graph_algorithms_and_training_loops(path):
-    packages = {name.split(".")[0] for name in imports(path)}
-    assert not packages & {"llvmlite", "numba", "triton", "networkx", "rustworkx", "lightning"}
-    loops = [
-        node for node in ast.walk(ast.parse((PACKAGE / path).read_text())) if isinstance(node, ast.For | ast.While)
-    ]
-    called = {node.func.attr for loop in loops for node in ast.walk(loop)
-              if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}  # fmt: skip
-    assert "backward" not in called, "training is fourward.train's"
+@pytest.mark.parametrize(("package", "thing"), [(package, thing) for package in NEVER for thing in NEVER[package]])
+def test_what_never_belongs_here_isnt_here(package, thing):
+    docstring = ast.get_docstring(ast.parse((PACKAGE / package / "__init__.py").read_text()))
+    sentence = docstring.split("Never belongs here: ")[1].split("\n\n")[0].replace("\n", " ")
+    assert thing in sentence, "the test and the sentence speak of the same things"
+    for path in FILES:
+        if path.parts[0] == package:
+            wrong = {
+                name for name in uses(path) for never in NEVER[package][thing] if f"{name}.".startswith(f"{never}.")
+            }
+            assert not wrong, f"{path} uses {wrong}: {thing} never belong in {package}"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=str)

@@ -1,6 +1,6 @@
 """Enters: a Plan, weights, a batch. Leaves: activations, and gradients through autograd.
 
-Never belongs here: graph reasoning, parameters, defaults for users.
+Never belongs here: graph algorithms, optimisers, files.
 """
 
 from fourward.engine._base import Engine, Request, Runner

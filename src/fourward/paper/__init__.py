@@ -1,7 +1,7 @@
 """Enters: a Dag. Leaves: the paper's three methods as torch modules that compute what FourWard computes.
 
-Never belongs here: improvements over the published algorithms. These are the baselines of every benchmark: as fast
-as each algorithm allows in eager torch.
+Never belongs here: improvements over the published algorithms, such as kernels. These are the baselines of
+every benchmark: as fast as each algorithm allows in eager torch.
 """
 
 from fourward.paper._deepstruct import DeepStruct

@@ -1,6 +1,6 @@
 """Enters: a Dag, its Layering, an activation for each neuron. Leaves: a Plan, the flat arrays that an engine executes.
 
-Never belongs here: torch, weights, samples.
+Never belongs here: torch, weights, samples, the kernels that execute a plan.
 """
 
 from fourward.plan._cost import Cost, cost

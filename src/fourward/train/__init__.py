@@ -1,6 +1,6 @@
 """Enters: a network or a graph, and data. Leaves: trained networks, their learning curves, their checkpoints.
 
-Never belongs here: how a network computes, pictures, comparisons of many networks.
+Never belongs here: kernels, pictures, comparisons of many networks.
 """
 
 from importlib import import_module
