@@ -121,6 +121,13 @@ def test_what_never_belongs_here_isnt_here(package, thing):
             assert not wrong, f"{path} uses {wrong}: {thing} never belong in {package}"
 
 
+@pytest.mark.parametrize(("engine", "other"), [("_cpu", "_gpu"), ("_gpu", "_cpu")])
+def test_the_folder_of_an_engine_knows_no_other(engine, other):
+    for path in FILES:
+        if path.parts[:2] == ("engine", engine):
+            assert not {name for name in imports(path) if f"{name}.".startswith(f"fourward.engine.{other}.")}
+
+
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=str)
 def test_every_room_says_what_it_is(path):
     words = ast.get_docstring(ast.parse((PACKAGE / path).read_text()))

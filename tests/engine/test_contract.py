@@ -55,7 +55,7 @@ def run(subject: str, dag: Dag, dtype: torch.dtype, batch: int = 3, *, bias: boo
     net.load_edge_weights(*parameters(dag, bias))
     rng = np.random.default_rng(1)
     x = torch.tensor(rng.standard_normal((batch, dag.num_inputs)), dtype=torch.float32).to(net.passes.device, dtype)
-    found = []
+    gradient_list = []
     values = []
     for call, width in ((net.forward, dag.num_outputs), (net.activations, dag.num_nodes)):
         net.zero_grad(set_to_none=True)
@@ -65,8 +65,8 @@ def run(subject: str, dag: Dag, dtype: torch.dtype, batch: int = 3, *, bias: boo
         (result * torch.tensor(rng.standard_normal((batch, width))).to(result)).sum().backward()
         values.append(result.detach())
         x_grad = torch.zeros_like(x) if x.grad is None else x.grad
-        found += [x_grad, *gradients(net)]
-    return Result(*(None if value is None else value.cpu() for value in (*values, *found)))
+        gradient_list += [x_grad, *gradients(net)]
+    return Result(*(None if value is None else value.cpu() for value in (*values, *gradient_list)))
 
 
 def gradients(net) -> tuple[Tensor, Tensor | None]:
@@ -177,8 +177,8 @@ def test_dropout_draws_alike(subject, dtype):
     want = run("reference", dag, torch.float64, 16, dropout=0.4, activation=activation)
     got = run(subject, dag, dtype, 16, dropout=0.4, activation=activation)
     assert_equal_results(got, want, dtype)
-    kept = run("reference", dag, torch.float64, 16, activation=activation)
-    assert not torch.allclose(kept.activations, want.activations), "nothing was dropped"
+    undropped = run("reference", dag, torch.float64, 16, activation=activation)
+    assert not torch.allclose(undropped.activations, want.activations), "nothing was dropped"
 
 
 @subjects

@@ -1,4 +1,4 @@
-"""What the contract suite can't ask of every engine: slices, panels, threads, processes, torch's tracers."""
+"""What the contract suite can't test of every engine: slices, blocks, threads, processes, torch's tracers."""
 
 import multiprocessing
 import os
@@ -33,8 +33,8 @@ def x_for(dag, batch, dtype=torch.float32, seed=0):
     return torch.tensor(np.random.default_rng(seed).standard_normal((batch, dag.num_inputs))).to(dtype)
 
 
-def agree(dag, batch, dtype=torch.float32, **options):
-    """Outputs and gradients of the CPU engine against the torch engine in double precision."""
+def assert_matches_torch(dag, batch, dtype=torch.float32, **options):
+    """Compare outputs and gradients of the CPU engine with the torch engine in float64."""
     ours = FourWard(dag, engine="cpu", seed=0, dtype=dtype, **options)
     theirs = FourWard(dag, engine="torch", seed=0, dtype=torch.float64, **options)
     theirs.load_edge_weights(ours.weight, ours.bias)
@@ -54,8 +54,8 @@ def agree(dag, batch, dtype=torch.float32, **options):
 
 @pytest.mark.parametrize("batch", [0, 1, 7, 15, 16, 17, 31, 33, 64, 65, 127, 128, 129, 200, 255, 384, 511, 777, 1000])
 def test_batch_sizes(batch, two_threads):
-    agree(generate.erdos_renyi(120, 0.3, seed=0), batch)
-    agree(generate.erdos_renyi(40, 0.3, seed=0), batch, torch.float64)
+    assert_matches_torch(generate.erdos_renyi(120, 0.3, seed=0), batch)
+    assert_matches_torch(generate.erdos_renyi(40, 0.3, seed=0), batch, torch.float64)
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -73,9 +73,9 @@ def test_slices_cover_the_batch_once(lanes, workers):
 
 
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 66, 127, 128, 129, 130, 191, 192, 193, 194, 257])
-def test_panel_boundaries(n, two_threads):
-    agree(generate.complete(n), 33, activation="leaky_relu")
-    agree(generate.layered_mlp([n, n, 3]), 20)
+def test_block_boundaries(n, two_threads):
+    assert_matches_torch(generate.complete(n), 33, activation="leaky_relu")
+    assert_matches_torch(generate.layered_mlp([n, n, 3]), 20)
 
 
 @pytest.mark.parametrize("density", [0.02, 0.5, 1.0])
@@ -88,8 +88,8 @@ def test_runs_take_every_edge_once_and_in_time(density):
     assert start[-1] == dag.num_edges
     assert sorted(edge) == list(range(dag.num_edges))
     check_runs(back, plan.target[edge], plan.source[edge], set(), dag.num_edges)
-    blocked = len(runs.node) > len(dag.neurons)
-    assert blocked == (density >= 0.5), "dense graphs go by blocks, sparse ones by nodes"
+    split = len(runs.node) > len(dag.neurons)
+    assert split == (density >= 0.5), "dense graphs are split by blocks, sparse ones by nodes"
 
 
 def check_runs(runs, read, written, finished, num_edges):
@@ -97,7 +97,7 @@ def check_runs(runs, read, written, finished, num_edges):
     for node, first, last, flag in zip(*(column.tolist() for column in runs), strict=True):
         assert (flag & cpu_runs.BEGIN > 0) == (node not in begun)
         begun.add(node)
-        assert set(read[first:last].tolist()) <= finished, "a run reads what isn't finished"
+        assert set(read[first:last].tolist()) <= finished, "a run reads an unfinished row"
         assert set(written[first:last].tolist()) <= {node}
         taken += last - first
         if flag & cpu_runs.END:
@@ -111,8 +111,8 @@ def test_mixed_activations_in_one_level(two_threads):
     dag = generate.layered_mlp([20, 14, 14, 14])
     names = list(ACTIVATIONS)
     mixed = {v: names[i % len(names)] for i, v in enumerate(dag.neurons.tolist())}
-    agree(dag, 70, activation=mixed)
-    agree(dag, 70, torch.float64, activation=mixed, dropout=0.3)
+    assert_matches_torch(dag, 70, activation=mixed)
+    assert_matches_torch(dag, 70, torch.float64, activation=mixed, dropout=0.3)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_mixed_activations_in_one_level(two_threads):
 )
 def test_a_million_edges(dag, two_threads):
     assert dag.num_edges > 980_000
-    agree(dag, 3, activation="tanh")
+    assert_matches_torch(dag, 3, activation="tanh")
 
 
 def test_another_layering_permutes_the_weights(two_threads):
     dag = generate.erdos_renyi(200, 0.05, seed=0)
     lay = layering.reassign(dag, layering.push_sources(dag, layering.longest_path(dag)), seed=1)
     assert FourWard(dag, layering=lay).plan.edge is not None
-    agree(dag, 40, layering=lay)
+    assert_matches_torch(dag, 40, layering=lay)
 
 
 def test_inputs_and_gradients_that_are_not_contiguous(two_threads):
@@ -180,9 +180,9 @@ def test_same_bits_each_time(two_threads):
         assert all(torch.equal(a, b) for a, b in zip(bits(net, x), first, strict=True))
 
 
-@pytest.mark.parametrize("borrowed", [True, False], ids=["torch's team", "own threads"])
-def test_eight_python_threads_at_once(borrowed, two_threads, monkeypatch):
-    if not borrowed:
+@pytest.mark.parametrize("openmp", [True, False], ids=["torch's team", "executor"])
+def test_eight_python_threads_at_once(openmp, two_threads, monkeypatch):
+    if not openmp:
         monkeypatch.setattr(threads, "_gomp_parallel", lambda: None)
     dag = generate.erdos_renyi(200, 0.3, seed=0)
     nets = [FourWard(dag, seed=s) for s in range(8)]
@@ -227,11 +227,11 @@ def test_threads_follow_torch(monkeypatch):
     dag = generate.erdos_renyi(300, 0.3, seed=0)
     net, seen, run = FourWard(dag, seed=0), [], threads.run
 
-    def watched(entry, block, jobs, workers):
-        seen.append(workers)
-        run(entry, block, jobs, workers)
+    def record(entry, block, jobs, num_threads):
+        seen.append(num_threads)
+        run(entry, block, jobs, num_threads)
 
-    monkeypatch.setattr(threads, "run", watched)
+    monkeypatch.setattr(threads, "run", record)
     before = torch.get_num_threads()
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -240,17 +240,17 @@ def test_threads_follow_torch(monkeypatch):
     assert seen == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("ahead", "back"), [(2, 1), (1, 2), (1, 8), (8, 1)])
+@pytest.mark.parametrize(("forward_threads", "backward_threads"), [(2, 1), (1, 2), (1, 8), (8, 1)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_threads_may_change_before_the_backward_pass(ahead, back, compiled):
+def test_threads_may_change_before_the_backward_pass(forward_threads, backward_threads, compiled):
     torch._dynamo.reset()
     dag = generate.erdos_renyi(128, 0.5, seed=0)
     net, twin = FourWard(dag, seed=0), FourWard(dag, seed=0, engine="torch")
     call = torch.compile(net, backend="aot_eager", fullgraph=True) if compiled else net
     before = torch.get_num_threads()
-    torch.set_num_threads(ahead)
+    torch.set_num_threads(forward_threads)
     loss = call(x_for(dag, 128)).square().sum()
-    torch.set_num_threads(back)
+    torch.set_num_threads(backward_threads)
     loss.backward()
     torch.set_num_threads(before)
     twin(x_for(dag, 128)).square().sum().backward()
@@ -289,9 +289,9 @@ def test_opcheck(dtype, activation):
     torch.library.opcheck(
         torch.ops.fourward.cpu_forward.default, operator_arguments(dag, dtype=dtype, key=torch.tensor(5))
     )
-    out, kept = torch.ops.fourward.cpu_forward(*arguments)
+    out, saved = torch.ops.fourward.cpu_forward(*arguments)
     _, weight, _, program, shape, key, p, all_nodes = arguments
-    backward = (torch.ones_like(out), weight.detach(), program, shape, kept.detach(), key, p, all_nodes)
+    backward = (torch.ones_like(out), weight.detach(), program, shape, saved.detach(), key, p, all_nodes)
     for needs_x_grad in (True, False):
         torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, needs_x_grad, True))
 
@@ -333,21 +333,22 @@ def test_second_derivatives_come_from_the_torch_engine():
 
 def test_second_derivatives_where_x_is_a_parameter():
     dag = generate.erdos_renyi(20, 0.3, seed=0)
-    found = []
+    weight_grads = []
     for engine in ("cpu", "torch"):
         net = FourWard(dag, activation="tanh", engine=engine, seed=0, dtype=torch.float64)
         x = torch.nn.Parameter(x_for(dag, 4, torch.float64))
-        (slope,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
-        slope.square().sum().backward()
-        found.append(net.weight.grad)
-    assert_near(*found)
+        (x_grad,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        x_grad.square().sum().backward()
+        weight_grads.append(net.weight.grad)
+    assert_near(*weight_grads)
 
 
 def test_second_derivatives_of_a_traced_network_are_refused():
     arguments = operator_arguments(generate.erdos_renyi(14, 0.3, seed=0))
-    (slope,) = torch.autograd.grad(torch.ops.fourward.cpu_forward(*arguments)[0].sum(), arguments[0], create_graph=True)
-    with pytest.raises(EngineError, match="eager mode"):
-        slope.sum().backward()
+    out = torch.ops.fourward.cpu_forward(*arguments)[0]
+    (x_grad,) = torch.autograd.grad(out.sum(), arguments[0], create_graph=True)
+    with pytest.raises(EngineError, match=r"double backward.*eager mode"):
+        x_grad.sum().backward()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, at its first use
@@ -358,8 +359,8 @@ def test_forward_mode():
     for grad in (True, False):
         with torch.set_grad_enabled(grad), torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(x, direction)
-            found = [torch.autograd.forward_ad.unpack_dual(net(dual)).tangent for net in nets]
-        assert_near(*(tangent.detach() for tangent in found))
+            tangents = [torch.autograd.forward_ad.unpack_dual(net(dual)).tangent for net in nets]
+        assert_near(*(tangent.detach() for tangent in tangents))
 
 
 def test_an_exported_program_of_another_layout_is_refused():
@@ -370,7 +371,7 @@ def test_an_exported_program_of_another_layout_is_refused():
         torch.ops.fourward.cpu_forward(*arguments)
 
 
-# Numbers that are no ordinary numbers
+# NaN, infinities, views
 
 
 def test_padding_never_reaches_gradients():
@@ -400,19 +401,19 @@ def test_nan_is_not_dropped():
     assert torch.equal(ours.isnan(), theirs.isnan())
 
 
-def test_forward_skips_autograd_where_nothing_asks(monkeypatch):
+def test_forward_skips_autograd_without_grad_mode(monkeypatch):
     net = FourWard(case("Erdos-Renyi").dag, seed=0)
-    monkeypatch.setattr(KernelFunction, "apply", lambda *_: pytest.fail("autograd was asked"))
+    monkeypatch.setattr(KernelFunction, "apply", lambda *_: pytest.fail("autograd was called"))
     with torch.no_grad():
         net(x_for(net.dag, 3))
 
 
-# Whom it serves
+# What it supports
 
 
 def test_refusals_give_reasons():
     dag = Dag.from_edges([("a", "b")])
-    with pytest.raises(EngineError, match=r"'cpu' can't run.*float32 and float64, not in torch.bfloat16"):
+    with pytest.raises(EngineError, match=r"'cpu' can't run.*float32 and float64, not torch.bfloat16"):
         FourWard(dag, engine="cpu", dtype=torch.bfloat16)
     with pytest.raises(EngineError, match="on meta, not on the CPU"):
         FourWard(dag, engine="cpu", device="meta")

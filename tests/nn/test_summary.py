@@ -19,7 +19,7 @@ def test_a_small_network():
     assert info["degrees"] == {"in": {"min": 0, "mean": 1.0, "max": 2}, "out": {"min": 0, "mean": 1.0, "max": 2}}
     assert info["engine"] == net.engine
     assert "\n".join(info["explanation"]) == net.explain()
-    assert info["cost"]["forward_operations"] == 10 * (2 * 4 + 2)
+    assert info["cost"]["forward_flops"] == 10 * (2 * 4 + 2)
 
 
 def test_bytes_follow_the_type():

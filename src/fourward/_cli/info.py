@@ -56,8 +56,8 @@ def info(
 
 def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
     cost, degrees = report["cost"], report["degrees"]
-    saved_bytes = cost["torch_kept_bytes" if report["engine"] in ("torch", "reference") else "kept_bytes"]
-    step = cost["forward_operations"] + cost["backward_operations"]
+    saved_bytes = cost["torch_saved_bytes" if report["engine"] in ("torch", "reference") else "saved_bytes"]
+    step = cost["forward_flops"] + cost["backward_flops"]
     return [
         spec,
         f"  nodes        {report['nodes']:,}",
@@ -74,7 +74,7 @@ def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
         f"  indices      {format_bytes(cost['plan_bytes'])}",
         f"  activations  {format_bytes(cost['activation_bytes'])}",
         f"  training     saves {format_bytes(saved_bytes)} for the backward pass",
-        f"  operations   {_format_count(cost['forward_operations'])} forward, {_format_count(step)} in a training step",
+        f"  operations   {_format_count(cost['forward_flops'])} forward, {_format_count(step)} in a training step",
     ]
 
 

@@ -17,16 +17,16 @@ from fourward.plan._plan import Plan
 
 @dataclass(frozen=True)
 class Request:
-    """What an engine would have to run."""
+    """What an engine is asked to run."""
 
     plan: Plan
     dtype: torch.dtype
     device: torch.device
-    custom: bool  #: some neuron has a callable of the user's as activation
+    custom: bool  #: some activation is a torch callable, not a row of the table
 
 
 class Runner(nn.Module, ABC):
-    """A plan made ready for one engine; its index tensors are buffers that no state_dict holds."""
+    """A plan prepared for one engine. Its index tensors are buffers that are not part of the state_dict."""
 
     def describe(self) -> str:
         """The execution strategy for this plan, a line of `net.explain()`; empty by default."""
@@ -48,37 +48,37 @@ class Runner(nn.Module, ABC):
             x: (B, I) values of the inputs, in feature order.
             weight: (E,) in the order of dag.edges, of x's dtype.
             bias: (N-I,) in the order of dag.neurons, or None.
-            custom: The user's own activations; code CUSTOM + k means custom[k].
-            dropout: Draw of this pass, or None.
+            custom: The custom activations; code CUSTOM + k means custom[k].
+            dropout: The draw of this pass, or None.
             all_nodes: Return (B, N) activations of all nodes, by node index, instead of (B, O) outputs.
         """
 
 
 class Engine(ABC):
-    """One way to compute a network."""
+    """A way to compute networks: it says which it supports, and prepares a plan."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
+    name: ClassVar[str]  #: what users pass as engine=
+    summary: ClassVar[str]  #: a line for `net.explain()`
     supports_mixed_precision: ClassVar[bool] = False  #: takes x in half precision with float32 weights (autocast)
 
     @abstractmethod
     def supports(self, request: Request) -> str | None:
-        """Why this engine can't run the request, or None if it can."""
+        """Return why this engine can't run the request, or None if it can."""
 
     def declines(self, request: Request) -> str | None:
-        """Why "auto" should pass it by, though it can run the request."""
+        """Return why "auto" should skip this engine though it supports the request, or None."""
         return None
 
     @abstractmethod
     def prepare(self, plan: Plan) -> Runner:
-        """Make a plan ready to run."""
+        """Prepare a plan: all that depends on the graph alone is computed here."""
 
 
 def index_tensor(array: IntArray) -> Tensor:
-    """Node or edge numbers for torch to index with; a copy, since plans are read-only."""
+    """Copy an index array, which is read-only in a plan, to an int64 tensor."""
     return torch.from_numpy(np.array(array, np.int64))
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """Numbers as they lie in memory: contiguous, and negated where torch has only noted that."""
+    """Return a contiguous tensor without a pending negation, so that a kernel can read its memory."""
     return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor

@@ -1,4 +1,4 @@
-"""The definition: one neuron at a time, any float type, slow and readable."""
+"""The reference engine, which defines what all others compute: one neuron at a time, slow and readable."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Reference(Engine):
     summary = "one neuron at a time: the definition, made for checking"
 
     def supports(self, request: Request) -> str | None:
-        """Everything."""
+        """All requests."""
         return None
 
     def prepare(self, plan: Plan) -> Runner:
-        """Nothing to make ready."""
+        """Nothing to compute beforehand."""
         return _ReferenceRunner(plan)
 
 

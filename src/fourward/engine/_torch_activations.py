@@ -1,4 +1,4 @@
-"""The rows of the activation table as functions of torch tensors."""
+"""The activation table as functions of torch tensors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _evaluate(formula: str, **values: Tensor) -> Tensor:
     like = values["z"]
 
     def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
-        """torch.where, but two numbers take the type of z and not the default one."""
+        """torch.where, but two numbers take the dtype of z instead of the default one."""
         x, y = (torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in (x, y))
         return torch.where(condition, x, y)
 
@@ -113,7 +113,7 @@ def _parse(formula: str) -> CodeType:
     return compile(formula, f"<activation {formula}>", "eval")
 
 
-#: By code: each activation as torch itself computes it, fast and differentiable twice.
+#: By code: each activation by its torch_formula, fast and twice differentiable.
 TORCH_FUNCTIONS: Mapping[int, Function] = {code: _torch_function(row) for code, row in BY_CODE.items()}
 #: By code: each activation by the table's formula and derivative.
 TABLE_FUNCTIONS: Mapping[int, Function] = {code: _table_function(row) for code, row in BY_CODE.items()}

@@ -1,4 +1,4 @@
-"""Vectorised PyTorch: a level at a time over flat edges. Any device, any dtype, any torch callable."""
+"""The torch engine: a level at a time over flat edges, on any device, in any dtype, with any torch callable."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fourward.plan._plan import Plan
 
 
 class TorchOps(Engine):
-    """Plain torch operations, none of them in place: differentiable twice, exportable, fit for vmap."""
+    """Plain torch operations, none of them in place: twice differentiable, exportable, compatible with vmap."""
 
     name = "torch"
     summary = "a level at a time in plain torch operations: any device, dtype and activation"
 
     def supports(self, request: Request) -> str | None:
-        """Everything."""
+        """All requests."""
         return None
 
     def prepare(self, plan: Plan, plan_order: bool = False) -> Runner:
@@ -45,7 +45,7 @@ class _TorchRunner(Runner):
         if plan.edge is not None:
             self._index("edge", plan.edge)
         self._index("source", plan.source)
-        self._index("slot", plan.target - plan.level_start[level])  # place of each edge's target within its level
+        self._index("slot", plan.target - plan.level_start[level])  # row of each edge's target within its level
         self._index("neuron", plan.neuron)
         self._index("outputs", plan.outputs)
         self._index("position", plan.position)
@@ -54,7 +54,7 @@ class _TorchRunner(Runner):
         self.register_buffer("hidden", hidden, persistent=False)
         self.activations = LevelActivations(plan)
         self.num_inputs = plan.dag.num_inputs
-        # (first neuron, last, first edge, last) of each level
+        # (first neuron, end, first edge, end) of each level
         edges = plan.edge_start[plan.level_start].tolist()
         bounds = plan.level_start.tolist()
         self.levels = list(zip(bounds, bounds[1:], edges, edges[1:], strict=False))
@@ -73,20 +73,20 @@ class _TorchRunner(Runner):
         all_nodes: bool,
     ) -> Tensor:
         dtype, batch, inputs = x.dtype, x.shape[0], self.num_inputs
-        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # sums are kept in this
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # the dtype of sums
         weight = weight.index_select(0, self.edge) if self.permuted else weight
         weight = weight.to(wide).unsqueeze(1)
         if bias is not None:
             bias = bias.index_select(0, self.neuron).to(wide).unsqueeze(1)
         scale = self._scale(dropout, batch, dtype) if dropout is not None else None
-        a = x.t()  # (known nodes, B), by position; grows by a level at a time
+        a = x.t()  # (nodes so far, B), by position; grows by a level at a time
         for level, (start, stop, first, last) in enumerate(self.levels):
-            known, own = a.index_select(0, self.source[first:last]).to(wide), weight[first:last]
+            values, weights = a.index_select(0, self.source[first:last]).to(wide), weight[first:last]
             # The bias is added last: torch 2.13's inductor can't compile an index_add into an expanded bias.
             if stop - start == 1:
-                z = own.t() @ known
+                z = weights.t() @ values
             else:
-                z = a.new_zeros(stop - start, batch, dtype=wide).index_add(0, self.slot[first:last], known * own)
+                z = a.new_zeros(stop - start, batch, dtype=wide).index_add(0, self.slot[first:last], values * weights)
             if bias is not None:
                 z = z + bias[start - inputs : stop - inputs]
             new = self.activations(level, z, custom).to(dtype)
@@ -96,6 +96,6 @@ class _TorchRunner(Runner):
         return a.index_select(0, self.position if all_nodes else self.outputs).t()
 
     def _scale(self, dropout: Dropout, batch: int, dtype: torch.dtype) -> Tensor:
-        """(N-I, B) what dropout multiplies each neuron with; outputs are never dropped."""
+        """(N-I, B) the factors of dropout; outputs are never dropped."""
         drawn = dropout_scale(dropout, self.node[self.num_inputs :], batch, dtype)
         return torch.where(self.hidden.unsqueeze(1), drawn, 1)

@@ -1,4 +1,4 @@
-"""Operations and bytes of a plan, for a batch of a given size."""
+"""FLOPs and bytes of a network, from its plan and the size of a batch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fourward.plan._plan import Plan
 
 @dataclass(frozen=True)
 class Cost:
-    """What a network needs for a batch. A multiplication and an addition count as two operations."""
+    """What a network needs for a batch. A multiplication and an addition count as two FLOPs."""
 
     parameters: int  #: weights and biases
-    parameter_bytes: int  #: of them; their gradients take as much again, and AdamW's state twice that
-    plan_bytes: int  #: of the Dag's and the plan's index arrays
+    parameter_bytes: int  #: of the parameters; gradients take as much, AdamW's state twice as much
+    plan_bytes: int  #: of the index arrays of the Dag and the plan
     activation_bytes: int  #: of the activations of all nodes
-    kept_bytes: int  #: what a training step of the compiled engines keeps for its backward pass
-    torch_kept_bytes: int  #: what one of the torch engine keeps, at most
-    forward_operations: int  #: products and sums over the edges, and biases
-    backward_operations: int  #: gradients of weights, biases and nodes, but not of x
+    saved_bytes: int  #: what the compiled engines save for the backward pass
+    torch_saved_bytes: int  #: what the torch engine saves for it, at most
+    forward_flops: int  #: products and sums over the edges, and biases; activations are not counted
+    backward_flops: int  #: gradients of weights, biases and nodes, but not of x
 
 
 def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> Cost:
-    """The cost of a plan; `itemsize` is the number of bytes of a weight and of an activation."""
+    """Compute the cost of a network; `itemsize` is the size of a weight and of an activation in bytes."""
     dag = plan.dag
     neurons = dag.num_nodes - dag.num_inputs
     biases = neurons if bias else 0
@@ -36,10 +36,10 @@ def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> Cos
         parameter_bytes=(edges + biases) * itemsize,
         plan_bytes=_array_bytes(dag) + _array_bytes(plan),
         activation_bytes=dag.num_nodes * numbers,
-        kept_bytes=(dag.num_nodes + saved_z) * numbers,
-        torch_kept_bytes=(2 * edges + neurons) * numbers,
-        forward_operations=(2 * edges + biases) * batch,
-        backward_operations=(4 * edges - 2 * from_inputs + biases) * batch,
+        saved_bytes=(dag.num_nodes + saved_z) * numbers,
+        torch_saved_bytes=(2 * edges + neurons) * numbers,
+        forward_flops=(2 * edges + biases) * batch,
+        backward_flops=(4 * edges - 2 * from_inputs + biases) * batch,
     )
 
 

@@ -1,11 +1,11 @@
-"""One table of activations: name, code, formula, derivative. Every engine reads it.
+"""The table of activations: name, code, formula, derivative. Every engine and every exporter reads it.
 
-A new activation is one row here, and the contract suite then demands it of every engine. Formulas are
-Python expressions in z, derivatives in z or in a = f(z), over the names in `VOCABULARY`, so that a torch
-tensor, a Numba kernel, a Triton kernel or printed source can evaluate them. A derivative that is written
-in a alone spares a backward pass from keeping z.
+A new activation is one row of this table, and the contract suite then tests it in every engine. Formulas are Python
+expressions in z, derivatives in z or in a = f(z), over the functions in `VOCABULARY`. They are evaluated on torch
+tensors, and translated to Numba, Triton, ONNX, Python source and LaTeX. A derivative in a alone spares the backward
+pass from saving z.
 
-NaN goes through every one of them, and at kinks the derivatives are torch's.
+All of them propagate NaN. At kinks, derivatives are torch's.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fourward.errors import ActivationError
 
 __all__ = ["ACTIVATIONS", "BY_CODE", "CUSTOM", "VOCABULARY", "Activation", "lookup"]
 
-#: What a formula may call; `where(c, x, y)` is x where c holds, else y.
+#: The functions that a formula may call; `where(c, x, y)` is x where c is true, else y.
 VOCABULARY = ("abs", "cos", "erf", "exp", "expm1", "log1p", "sin", "tanh", "where")
 
-#: Codes from here on mean a callable of the user's: CUSTOM + its place among them.
+#: Code CUSTOM + k is the k-th custom activation of a network, a torch callable.
 CUSTOM = 1000
 
 
@@ -31,10 +31,10 @@ class Activation:
     """A row of the table."""
 
     name: str
-    code: int  #: what kernels switch on; never given to another row
+    code: int  #: the integer that kernels switch on; never reused for another row
     formula: str  #: f(z)
     derivative: str  #: f'(z), in z or in a = f(z)
-    torch_formula: str  #: f(z) over the functions of torch and torch.nn.functional, as autograd likes it
+    torch_formula: str  #: f(z) over the functions of torch and torch.nn.functional, for autograd
 
     @property
     def needs_z(self) -> bool:
@@ -94,11 +94,10 @@ BY_CODE: Mapping[int, Activation] = MappingProxyType({row.code: row for row in _
 
 
 def lookup(name: str) -> Activation:
-    """The row with this name; the error lists those there are."""
+    """Return the row with this name."""
     try:
         return ACTIVATIONS[name]
     except KeyError:
         raise ActivationError(
-            f"there is no activation {name!r}. Known are {', '.join(ACTIVATIONS)}; any other function can be "
-            "given as a torch callable."
+            f"unknown activation {name!r}. Choose from {', '.join(ACTIVATIONS)}, or pass a torch callable."
         ) from None

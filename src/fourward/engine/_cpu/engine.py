@@ -19,15 +19,15 @@ class Cpu(KernelEngine):
     dispatch_keys = ("CPU",)
 
     def supports(self, request: Request) -> str | None:
-        """Built-in activations, single or double precision, CPU memory."""
+        """Built-in activations in float32 and float64, on the CPU."""
         if request.device.type != "cpu":
             return f"the network is on {request.device}, not on the CPU"
         if request.dtype not in (torch.float32, torch.float64):
-            return f"it computes in float32 and float64, not in {request.dtype}"
+            return f"it supports float32 and float64, not {request.dtype}"
         if request.custom:
-            return "an activation is a callable, which its compiled kernels can't call"
+            return "an activation is a callable, which compiled kernels can't call"
         if request.plan.dag.num_edges >= 2**31:
-            return f"it numbers edges in 32 bits, and {request.plan.dag.num_edges:,} are too many"
+            return f"it supports fewer than 2**31 edges, got {request.plan.dag.num_edges:,}"
         return None
 
     def prepare(self, plan: Plan) -> Runner:
