@@ -234,7 +234,7 @@ class Dag:
         """(N-I,) the nodes that aren't inputs, ascending; a network's biases are in this order."""
         is_input = np.zeros(self.num_nodes, np.bool_)
         is_input[self.inputs] = True
-        return readonly(np.flatnonzero(~is_input))
+        return readonly(np.flatnonzero(~is_input).astype(np.int32))
 
     @cached_property
     def longest_path_from_source(self) -> IntArray:
