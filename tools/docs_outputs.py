@@ -77,7 +77,8 @@ def matches(expected: str, printed: str) -> bool:
 
 def clean(printed: str) -> str:
     """An output as a page shows it: without spaces at the ends of lines and empty lines at the end."""
-    return "\n".join(line.rstrip() for line in printed.rstrip().splitlines()) + "\n"
+    text = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+    return text and text + "\n"
 
 
 def fill(page: Path) -> bool:
