@@ -11,6 +11,7 @@ import pytest
 
 import fourward as fw
 from fourward._cli import app
+from fourward._cli import train as command
 from fourward.errors import require
 from fourward.train import _callbacks, _checkpoint
 from fourward.view import _curves
@@ -24,6 +25,14 @@ def folder(tmp_path, monkeypatch):
     lines = [f"{a},{b},{1000 * c},{'up' if a > b else 'down'}" for a, b, c in rows.tolist()]
     (tmp_path / "t.csv").write_text("\n".join(["a,b,c,sign", *lines]) + "\n")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def draw_pictures(monkeypatch):
+    """Skip the pictures, which take most of the time of a short run; the function that draws them."""
+    draw = command._draw
+    monkeypatch.setattr(command, "_draw", lambda result: "pictures: none")
+    return draw
 
 
 def run(*words):
@@ -94,7 +103,8 @@ def test_a_cyclic_graph_is_trained_without_its_feedback(folder, capsys):
     assert run("evaluate", "a", "--graph", "g.csv") == 2
 
 
-def test_pictures_are_drawn_where_they_can_be(folder, capsys, monkeypatch):
+def test_pictures_are_drawn_where_they_can_be(folder, capsys, monkeypatch, draw_pictures):
+    monkeypatch.setattr(command, "_draw", draw_pictures)
     assert train("--epochs", 2, "--out", "a") == 0
     shown = capsys.readouterr().out
     for name in ("curves.png", "activations.png"):

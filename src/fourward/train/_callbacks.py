@@ -22,7 +22,10 @@ _LONG_EPOCH = 60.0
 
 
 class Callback:
-    """Base class of what is called during training, in the process of rank 0; each method may be overridden.
+    """Base class of callbacks; override what you need. They are called in the process of rank 0.
+
+    `trainer` has the `model`, the `config`, the `history` of completed epochs, `epoch` (how many there are), and `step`
+    (how many steps the current epoch has made, of `steps_per_epoch`).
 
     >>> class PrintLoss(Callback):
     ...     def on_epoch_end(self, trainer):
