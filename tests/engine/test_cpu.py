@@ -1,5 +1,6 @@
 """What the contract suite can't test of every engine: slices, blocks, threads, processes, torch's tracers."""
 
+import inspect
 import multiprocessing
 import os
 import subprocess
@@ -13,8 +14,9 @@ from numba import types
 
 from benchmarks.cases import case
 from fourward import Dag, FourWard, generate, layering
-from fourward.engine._cpu import activations, launch, threads
+from fourward.engine._cpu import activations, kernels, launch, threads
 from fourward.engine._cpu import runs as cpu_runs
+from fourward.engine._cpu.arguments import block_reader
 from fourward.engine._kernel_engine import KernelFunction
 from fourward.errors import EngineError
 from fourward.plan.activations import ACTIVATIONS
@@ -160,6 +162,23 @@ def test_float32_stays_float32(function):
     signature = (types.int32, *[row] * rows, types.int64, *[types.float32] * (2 if rows == 3 else 1))
     function.compile(signature)
     assert "double" not in function.inspect_llvm(signature)
+
+
+BLOCKS = [kernels.forward_block, kernels.backward_block, kernels.weight_grad_block, kernels.sort_block]
+
+
+@pytest.mark.parametrize("packer", BLOCKS, ids=["forward", "backward", "weight_grad", "sort"])
+def test_kernels_read_the_arguments_that_were_packed_by_name(packer):
+    values = {name: 10 * i for i, name in enumerate(inspect.signature(packer).parameters)}
+    shuffled = dict(sorted(values.items()))
+    block = packer(**shuffled)
+    assert block[0] == 0, "the next job"
+    assert block_reader(packer)(np.array(block))._asdict() == values
+    del shuffled["program"]
+    with pytest.raises(TypeError, match="'program'"):
+        packer(**shuffled)
+    with pytest.raises(TypeError, match="'wieght'"):
+        packer(**values, wieght=0)
 
 
 # The same bits, from any thread and in any process

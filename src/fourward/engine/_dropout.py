@@ -36,7 +36,7 @@ def hash32(x):  # type: ignore[no-untyped-def]
 
 
 def threshold(p: float) -> int:
-    """The draw from which on a neuron is kept."""
+    """The smallest draw that keeps a neuron."""
     return round(p * 2**32)
 
 

@@ -91,7 +91,7 @@ def check_layout(program: Tensor, shape: list[int]) -> None:
 
 @lru_cache(maxsize=256)
 def slices(batch: int, lanes: int, num_threads: int) -> tuple[IntArray, int, int]:
-    """Cut the batch into slices, about as many lane groups for each thread: a table of kernels.Slice, (n, 4).
+    """Split the batch into slices, evenly over the threads: a table of kernels.Slice, (n, 4) int64.
 
     Only the last slice is padded, so that all of them together hold the batch rounded up to whole lane groups. Returns
     the table, its address and its length.
