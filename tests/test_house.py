@@ -1,4 +1,4 @@
-"""The house: imports point one way, the first rooms know no torch, and importing costs nothing."""
+"""The house: imports point up, the first rooms know no torch, and importing costs nothing."""
 
 import ast
 import subprocess
@@ -56,7 +56,7 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_imports_point_one_way(path):
+def test_imports_point_up(path):
     own = ROOMS.index(path.parts[0].removesuffix(".py"))
     for name in imports(path):
         if name.startswith("fourward."):
