@@ -15,7 +15,7 @@ from fourward import FourWardClassifier, FourWardRegressor, generate
 from fourward.errors import DataError, OptionError
 
 
-@parametrize_with_checks([FourWardClassifier(epochs=30), FourWardRegressor(epochs=30)])
+@parametrize_with_checks([FourWardClassifier(epochs=15), FourWardRegressor(epochs=15)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_estimator_checks(estimator, check):
     check(estimator)
