@@ -76,6 +76,10 @@ class Shape(NamedTuple):
     output_row: int  #: the row of each output
     node_row: int  #: the row of each node
 
+    def __hash__(self) -> int:
+        """Of a few fields, since every call of a network looks up its launches by its shape."""
+        return hash((self.nodes, self.edges, self.code, self.codes))
+
     @property
     def direct_inputs(self) -> int:
         """Inputs whose weights kernels gather directly, up to the next power of two; 0 if there are too many."""
