@@ -22,8 +22,8 @@ def register(app: typer.Typer) -> None:
 @takes_graph_options
 def graph(
     spec: GraphArgument,
-    out: Annotated[Path, typer.Option(help="File to write. Its ending sets the format; .gz compresses it.")],
-    to: Annotated[str | None, typer.Option(help="Format to write. Default: what the ending of --out says.")] = None,
+    out: Annotated[Path, typer.Option(help="File to write. Its suffix sets the format; .gz compresses it.")],
+    to: Annotated[str | None, typer.Option(help="Format to write. Default: inferred from --out.")] = None,
     topology_only: Annotated[
         bool, typer.Option("--topology-only", help="Ignore weights, biases and activations: convert the graph alone.")
     ] = False,

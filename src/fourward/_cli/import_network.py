@@ -87,17 +87,17 @@ def import_(
 def _read_graph(file: Path, activation: str | None, format: str | None) -> FourWard:
     from fourward import exchange
 
-    ending = file.suffix.lower()
-    if ending == ".safetensors":
+    suffix = file.suffix.lower()
+    if suffix == ".safetensors":
         from fourward._serialization import load
 
         if activation is not None or format is not None:
             option = "--format" if activation is None else "--activation"
             raise OptionError(f"{option} has no effect here: {file} is a network, not a graph file. Omit it.")
         return load(file)
-    if format is None and ending in EXPORT_ONLY:
+    if format is None and suffix in EXPORT_ONLY:
         raise FileError(
-            f"{file}: {EXPORT_ONLY[ending]} files can't be imported. Import the .safetensors, .graphml, .gexf, .json "
+            f"{file}: {EXPORT_ONLY[suffix]} files can't be imported. Import the .safetensors, .graphml, .gexf, .json "
             "or .npz file of the network."
         )
     return exchange.read_network(file, activation=activation, format=format)

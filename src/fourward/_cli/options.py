@@ -46,7 +46,7 @@ RunArgument = Annotated[
 TitleOption = Annotated[
     str | None, typer.Option(help="Title of the picture or page. Default: the graph's name and size.")
 ]
-FORMAT_HELP = "Format of the graph file. Default: what its ending says."
+FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -38,7 +38,7 @@ def learning_curves(history: History | str | Path, path: str | Path | None = Non
     Args:
         history: Columns by name, or a CSV file with them: "epoch", and metrics such as "train_loss", "val_loss",
             "test_accuracy" or "learning_rate". Missing values are skipped.
-        path: A PNG, SVG or PDF file to write, by its ending.
+        path: A PNG, SVG or PDF file to write, by its suffix.
     """
     require("matplotlib", "plot")
     from fourward.view._figure import Picture
@@ -119,7 +119,7 @@ def activation_map(
     Args:
         net: The network.
         x: (S, num_inputs) samples, such as some that training didn't see.
-        path: A PNG, SVG or PDF file to write, by its ending.
+        path: A PNG, SVG or PDF file to write, by its suffix.
         samples: How many to draw at most, from the first on.
     """
     require("matplotlib", "plot")

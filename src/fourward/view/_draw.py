@@ -53,7 +53,7 @@ def draw(
 
     Args:
         net_or_dag: A network, whose weights colour the edges, or a Dag.
-        path: A PNG, SVG or PDF file to write, by its ending.
+        path: A PNG, SVG or PDF file to write, by its suffix.
         title: Default: the size of the graph.
         layering: The layers to draw. Default: those of the network, or the paper's for a Dag.
         weight: (E,) numbers that colour the edges of a Dag, such as synaptic strengths; a network has its own.
@@ -71,10 +71,10 @@ def draw(
         raise OptionError(f"kind must be 'auto', 'lines' or 'density', got {kind!r}.")
     subject = build_subject(net_or_dag, layering, weight)
     require("matplotlib", "plot")
-    from fourward.view._figure import check_ending
+    from fourward.view._figure import check_suffix
 
     if path is not None:
-        check_ending(path)  # before the work
+        check_suffix(path)  # before the work
     reason = ""
     if kind == "auto":
         is_small = subject.dag.num_edges <= MAX_EDGES and subject.dag.num_nodes <= MAX_NODES

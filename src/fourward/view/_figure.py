@@ -20,7 +20,7 @@ from fourward.errors import OptionError
 from fourward.view._palette import Palette
 from fourward.view._subject import printable
 
-ENDINGS = (".png", ".svg", ".pdf")
+SUFFIXES = (".png", ".svg", ".pdf")
 SVG_STYLE: Any = {"svg.hashsalt": "fourward", "svg.fonttype": "none"}  #: reproducible bytes, and text as text
 
 
@@ -42,11 +42,11 @@ class Picture(Figure):
         return data.getvalue()
 
     def save(self, path: str | Path) -> None:
-        """Write a PNG, SVG or PDF file, as the ending of `path` says; the same picture gives the same bytes."""
-        path = check_ending(path)
-        ending = path.suffix.lower()
-        metadata: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(ending, {})
-        embeds_glyphs = ending != ".svg"
+        """Write a PNG, SVG or PDF file, by the suffix of `path`; the same picture gives the same bytes."""
+        path = check_suffix(path)
+        suffix = path.suffix.lower()
+        metadata: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
+        embeds_glyphs = suffix != ".svg"
         with replacing(path) as temporary, matplotlib.rc_context(SVG_STYLE), _collect_glyph_warnings(embeds_glyphs):
             self.savefig(temporary, metadata=metadata)
 
@@ -75,8 +75,8 @@ def _collect_glyph_warnings(report: bool = True) -> Iterator[None]:
         )
 
 
-def check_ending(path: str | Path) -> Path:
-    """The path of a picture; raises an OptionError if its ending is unknown."""
-    if Path(path).suffix.lower() not in ENDINGS:
-        raise OptionError(f"expected a picture's path to end in {', '.join(ENDINGS)}, got {path}.")
+def check_suffix(path: str | Path) -> Path:
+    """The path of a picture; raises an OptionError if its suffix is unknown."""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise OptionError(f"expected a picture's path to end in {', '.join(SUFFIXES)}, got {path}.")
     return Path(path)
