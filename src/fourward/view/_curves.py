@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fourward.view._figure import Picture
 
 X_COLUMNS = ("epoch", "step")  #: the first of these that a history has is the x axis
-SPLITS = ("train", "val", "validation", "held", "test")  #: prefixes of columns such as "val_loss"
+SPLITS = ("train", "val", "validation", "test")  #: prefixes of columns such as "val_loss"
 NOT_METRICS = (*X_COLUMNS, "seconds")
 MAX_VALUES = 1 << 23  #: activations in memory at a time
 DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D")  #: of each split
