@@ -289,9 +289,11 @@ def test_the_keyboard_does_it_all(show, net):
     assert state(tab, "selected") == state(tab, "current")
     view.press(".")
     assert state(tab, "step") == 0
+    tab.clock.install()
     view.press(" ")
     assert tab.locator("#play").inner_text() == "Pause"
-    tab.wait_for_function("() => fourward.state.step >= 2")
+    tab.clock.run_for(2000)
+    assert state(tab, "step") >= 2
     view.press(" ")
     assert tab.locator("#play").inner_text() == "Play"
     view.press("+")
@@ -306,8 +308,10 @@ def test_the_keyboard_does_it_all(show, net):
 
 def test_playing_ends_at_the_last_layer(show):
     tab = show(fw.view(FourWard(generate.layered_mlp([2, 3, 1]), seed=0)))
+    tab.clock.install()  # it plays a layer in 0.9 s; the test doesn't wait for it
     tab.get_by_role("button", name="Play").click()
-    tab.wait_for_function("() => fourward.state.step === 2 && fourward.state.playing === null")
+    tab.clock.run_for(3000)
+    assert [state(tab, name) for name in ("step", "playing")] == [2, None]
     assert tab.locator("#play").inner_text() == "Play"
 
 
