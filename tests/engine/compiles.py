@@ -73,9 +73,9 @@ def main() -> None:
             patch.setattr(module, "interpreting", lambda: True)  # so that it takes tensors of the CPU
         patch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
         several = generate.erdos_renyi(300, 0.2, seed=0)  # two segments
-        passes(FourWard(several, engine="gpu", seed=0))
+        passes(FourWard(several, engine="gpu", seed=0), x_grad=True)
         direct = generate.erdos_renyi(60, 0.5, seed=3)  # Triton once compared its sums for minutes
-        passes(FourWard(direct, engine="gpu", seed=0, activation="tanh"), x_grad=True)
+        passes(FourWard(direct, engine="gpu", seed=0, activation="tanh"))
         for name in ("csr persistent", "csr per level"):
             with pytest.MonkeyPatch.context() as forced:
                 force(name, forced)
@@ -87,7 +87,7 @@ def main() -> None:
         for _ in range(20):  # all kernels are compiled by now, and threads share the first pass of a network
             launch.clear_passes()
             net = FourWard(several, engine="gpu", seed=0)
-            threads = [threading.Thread(target=passes, args=(net,)) for _ in range(4)]
+            threads = [threading.Thread(target=passes, args=(net, True)) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:

@@ -286,8 +286,8 @@ def tiled_backward_kernel(
                 panel_deltas, packed, program, offs_b, OUT_TILE, OUT_PANEL, first, last, BLOCK_B, 2, 1, ACC_DTYPE
             )
             if SPLIT_K:
-                partial_at = slice_id * size + row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
-                s += load_partials(partials, partial_at, True, stride, SPLIT_K)
+                input_at = slice_id * size + row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+                s += load_partials(partials, input_at, True, stride, SPLIT_K)
             if tl.sum(is_nonfinite(s)) != 0:
                 last = tl.load(program + OUT_TILE_START + j + 1)
                 s = _edge_sums_backward(
