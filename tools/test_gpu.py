@@ -23,7 +23,7 @@ NAMES = (
     "gpu_card",
     "gpu_engine",
     "gpu_launch",
-    "gpu_launcher",
+    "gpu_kernel_launch",
     "gpu_heuristics",
     "gpu_tiling",
 )

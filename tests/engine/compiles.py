@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from fourward import FourWard, generate
-from fourward.engine._gpu import engine, launch, launcher
+from fourward.engine._gpu import engine, kernel_launch, launch
 from tests.engine.gpu import force
 
 in_parallel: list[str] = []
@@ -33,7 +33,7 @@ class Launcher:
         self.name = src.name
 
     def __call__(self, *_) -> None:
-        launched.extend([self.name] * launcher.precompiling())
+        launched.extend([self.name] * kernel_launch.precompiling())
 
 
 class Utils:

@@ -15,7 +15,7 @@ from numba import types
 from benchmarks.cases import case
 from fourward import Dag, FourWard, generate, layering
 from fourward.engine._cpu import activations, kernels, launch, threads
-from fourward.engine._cpu import runs as cpu_runs
+from fourward.engine._cpu import edge_runs as cpu_runs
 from fourward.engine._cpu.arguments import block_reader
 from fourward.engine._kernel_engine import KernelFunction
 from fourward.errors import EngineError

@@ -9,7 +9,7 @@ import torch
 from benchmarks.cases import case
 from fourward import Dag, generate
 from fourward.engine._gpu import launch, packing
-from fourward.engine._gpu.launcher import Launch
+from fourward.engine._gpu.kernel_launch import Launch
 from fourward.plan.activations import ACTIVATIONS
 from tests.engine.gpu import DEVICE, QUIET, force, make
 from tests.engine.test_contract import assert_equal_results, run

@@ -5,8 +5,8 @@ import torch
 
 from fourward import generate
 from fourward.engine._gpu import cuda_graphs, launch, tiled_launch
+from fourward.engine._gpu.kernel_launch import precompile
 from fourward.engine._gpu.launch_key import BACKWARD_TENSORS, FORWARD_TENSORS
-from fourward.engine._gpu.launcher import precompile
 from fourward.errors import EngineError
 from tests.engine.gpu import DEVICE, QUIET, force, make
 from tests.tolerance import assert_near

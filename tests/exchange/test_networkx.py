@@ -37,7 +37,7 @@ def test_missing_weights_and_activations(tmp_path):
         from_networkx(graph)
     assert from_networkx(graph, activation="relu")(torch.tensor([3.0])).item() == 6
     graph.nodes["b"]["activation"] = "swish"
-    with pytest.raises(ActivationError, match="no activation 'swish'"):
+    with pytest.raises(ActivationError, match="unknown activation 'swish'"):
         from_networkx(graph)
     files.write(generate.chain(3), tmp_path / "x.csv")
     with pytest.raises(WeightError, match=r"x\.csv: expected a weight on every edge"):

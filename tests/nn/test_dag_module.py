@@ -69,7 +69,7 @@ def test_missing_cuda_device(cls, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"activation": "swish"}, ActivationError, "no activation 'swish'.*relu"),
+        ({"activation": "swish"}, ActivationError, "unknown activation 'swish'.*relu"),
         ({"activation": 3}, ActivationError, "name or a torch callable"),
         ({"activation": torch.nn.ReLU}, ActivationError, r"class ReLU. Pass an instance, ReLU\(\)"),
         ({"activation": {"default": "relu", "nobody": "tanh"}}, GraphError, "'nobody'"),

@@ -3,8 +3,8 @@
 Never belongs here: graph algorithms, optimisers, files.
 """
 
-from fourward.engine._base import Engine, Request, Runner
 from fourward.engine._dropout import Dropout, dropout_scale
+from fourward.engine._interface import Engine, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.engine._kernel_ops import Launch
 from fourward.engine._registry import ENGINES, Choice, choose, register

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from fourward.engine._base import Engine, Runner, index_tensor
 from fourward.engine._dropout import Dropout
+from fourward.engine._interface import Engine, Runner, index_tensor
 from fourward.engine._kernel_ops import KernelOps, kernel_ops
-from fourward.engine._torch_ops import TorchOps
+from fourward.engine._torch_engine import TorchOps
 from fourward.plan._plan import Plan
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fourward.engine._base import Engine, Request, Runner
 from fourward.engine._dropout import Dropout, dropout_scale
+from fourward.engine._interface import Engine, Request, Runner
 from fourward.engine._torch_activations import TABLE_FUNCTIONS, apply_activation
 from fourward.plan._plan import Plan
 

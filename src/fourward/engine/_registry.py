@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from fourward.engine._base import Engine, Request
 from fourward.engine._cpu.engine import Cpu
 from fourward.engine._gpu.engine import Gpu
+from fourward.engine._interface import Engine, Request
 from fourward.engine._kernel_engine import KernelEngine
 from fourward.engine._reference import Reference
-from fourward.engine._torch_ops import TorchOps
+from fourward.engine._torch_engine import TorchOps
 from fourward.errors import EngineError, Repair
 
 #: Every engine by name, in the order in which "auto" tries them; the torch engine, which supports all, ends the search.

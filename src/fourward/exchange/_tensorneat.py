@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fourward.errors import FileError, FourwardError
-from fourward.exchange._builder import CustomActivations, Neuron, Stages, build_network, lookup_stages
+from fourward.exchange._from_neurons import CustomActivations, Neuron, Stages, build_network, lookup_stages
 from fourward.exchange._neat import aggregation_factor
 from fourward.graph import _io
 from fourward.nn._fourward import FourWard

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fourward.engine import _registry
-from fourward.engine._base import Request, Runner
 from fourward.engine._dropout import Dropout
+from fourward.engine._interface import Request, Runner
 from fourward.errors import ActivationError, OptionError, WeightError
 from fourward.graph import _annotated
 from fourward.graph._annotated import AnnotatedDag

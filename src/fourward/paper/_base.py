@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fourward._arrays import IntArray
-from fourward.engine._base import index_tensor
 from fourward.engine._dropout import Dropout, dropout_scale
+from fourward.engine._interface import index_tensor
 from fourward.engine._torch_activations import LevelActivations
 from fourward.graph._dag import Dag
 from fourward.layering import Layering

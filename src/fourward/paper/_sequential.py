@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.engine._base import index_tensor
 from fourward.engine._dropout import Dropout
+from fourward.engine._interface import index_tensor
 from fourward.engine._torch_activations import TORCH_FUNCTIONS, apply_activation
 from fourward.paper._base import PaperMethod, ParameterMap, TensorList, list_parameters
 

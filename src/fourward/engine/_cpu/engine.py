@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fourward.engine._base import Request, Runner
 from fourward.engine._cpu import launch
+from fourward.engine._interface import Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
 

@@ -20,7 +20,7 @@ from numba.core import types
 from fourward._jit import cached_cfunc
 from fourward.engine._cpu.activations import activate, apply_dropout, multiply_by_derivative
 from fourward.engine._cpu.arguments import argument_block, block_reader, tuple_reader
-from fourward.engine._cpu.runs import BEGIN, END
+from fourward.engine._cpu.edge_runs import BEGIN, END
 from fourward.engine._cpu.simd import add_run, cast_like, dot_run, float64_from_bits, offset, pointer, take_job
 
 BY_NODE = 1  #: slices of so few lane groups take edges by node: their rows fit the cache, and long runs are faster

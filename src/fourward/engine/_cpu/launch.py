@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fourward._arrays import IntArray
-from fourward.engine._base import plain
 from fourward.engine._cpu import kernels, simd, threads
-from fourward.engine._cpu.runs import backward_runs, forward_runs
+from fourward.engine._cpu.edge_runs import backward_runs, forward_runs
 from fourward.engine._dropout import float64_bits, threshold
+from fourward.engine._interface import plain
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
 

@@ -1,4 +1,4 @@
-"""What the kernels compute for a single neuron: the rows of the activation table, and the dropout_key of dropout."""
+"""What the kernels compute for a single neuron: the rows of the activation table, and the draws of dropout."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from fourward.engine._gpu.csr_kernels import (
     csr_weight_grad_kernel,
 )
 from fourward.engine._gpu.cuda_graphs import find_graphs
+from fourward.engine._gpu.kernel_launch import Launch, placeholders
 from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
-from fourward.engine._gpu.launcher import Launch, placeholders
 from fourward.engine._gpu.pointer_table import NUM_SLOTS, write_addresses_kernel
 
 _FORWARD = (*FORWARD_TENSORS, "table")

@@ -11,7 +11,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from fourward.engine._gpu.launcher import precompiling, take_row
+from fourward.engine._gpu.kernel_launch import precompiling, take_row
 
 _Launches = Callable[[Tensor], None]  # with a pointer table
 MAX_GRAPHS = 128  #: captured for a network; the least recently used is evicted first

@@ -9,10 +9,10 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from fourward.engine._base import Request, Runner
 from fourward.engine._gpu.heuristics import choose_layout, describe
-from fourward.engine._gpu.launcher import interpreting, reserve_rows
+from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
+from fourward.engine._interface import Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fourward.engine._base import plain
 from fourward.engine._gpu import csr_launch, heuristics, tiled_launch
+from fourward.engine._gpu.kernel_launch import interpreting, precompile
 from fourward.engine._gpu.launch_key import LaunchKey, accumulation_dtype
-from fourward.engine._gpu.launcher import interpreting, precompile
 from fourward.engine._gpu.packing import LAYOUT_VERSION, TILED, Shape
+from fourward.engine._interface import plain
 from fourward.errors import EngineError
 
 __all__ = ["Shape", "backward", "check_layout", "empty_saved", "forward"]

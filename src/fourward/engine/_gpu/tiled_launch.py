@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fourward.engine._gpu import heuristics
 from fourward.engine._gpu.cuda_graphs import find_graphs
+from fourward.engine._gpu.kernel_launch import Launch, counters, max_resident_programs, placeholders, precompiling
 from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
-from fourward.engine._gpu.launcher import Launch, counters, max_resident_programs, placeholders, precompiling
 from fourward.engine._gpu.tiled_backward import (
     tiled_backward_kernel,
     tiled_products_backward_kernel,

@@ -7,8 +7,8 @@ import triton.language as tl
 
 from fourward import generate
 from fourward.engine._gpu import csr_kernels, csr_launch, launch, launch_key, packing, tile_ops, tiled_launch
+from fourward.engine._gpu.kernel_launch import Launch, bind
 from fourward.engine._gpu.launch_key import LaunchKey
-from fourward.engine._gpu.launcher import Launch, bind
 from tests.engine.gpu import DEVICE, STRATEGIES, force, make
 
 TENSORS = ("out", "x")

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fourward._arrays import IntArray
-from fourward.engine._base import Engine, Request, Runner
 from fourward.engine._dropout import Dropout, dropout_scale
+from fourward.engine._interface import Engine, Request, Runner
 from fourward.engine._torch_activations import LevelActivations
 from fourward.plan._plan import Plan
 
