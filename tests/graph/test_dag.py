@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourward import Dag, generate
+from fourward import Dag, generate, orient
 from fourward.errors import CycleError, FourwardError, GraphError, OptionError, WeightError
+from fourward.graph import AnnotatedGraph, EdgeList
 
 PAIRS = [("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")]
 
@@ -107,13 +108,54 @@ def test_rustworkx_round_trip():
     assert label_pairs(Dag.from_rustworkx(graph)) == {(0, 2)}
 
 
-@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array, sp.coo_matrix])
+@pytest.mark.parametrize(
+    "form", [sp.csr_array, sp.csc_array, sp.coo_matrix, sp.bsr_array, sp.dia_array, sp.lil_array, sp.dok_array]
+)
 def test_scipy_round_trip(form):
     dag = generate.erdos_renyi(30, 0.2, seed=0)
     assert Dag.from_scipy(form(dag.to_scipy()), labels=dag.labels) == dag
     weight = np.arange(dag.num_edges) + 0.5
     matrix = dag.to_scipy(weight)
     assert matrix[dag.edges[3, 0], dag.edges[3, 1]] == 3.5
+
+
+def _tampered(form, **arrays):
+    """A matrix whose arrays lie, as attributes: constructors of scipy check some of them."""
+    matrix = sp.coo_array(np.triu(np.ones((3, 3)), 1)).asformat(form)
+    for name, values in arrays.items():
+        setattr(matrix, name, values if name == "rows" else np.array(values))
+    return matrix
+
+
+@pytest.mark.parametrize("convert", [Dag.from_scipy, orient.random_order, orient.remove_feedback])
+@pytest.mark.parametrize(
+    ("form", "arrays"),
+    [
+        *(("csr", {"indptr": indptr}) for indptr in ([0, 10**6, 3, 3], [0, 10**6, 10**6, 0], [0, -5, 3, 3], [0, 3])),
+        ("csr", {"indptr": [0, 2**31 - 1, -(2**31), 3]}),
+        ("csr", {"indptr": [1, 2, 3, 3]}),
+        ("csr", {"indptr": [0.0, 2.0, 3.0, 3.0]}),
+        ("csr", {"indptr": [0, 1, 2, 2]}),
+        ("csr", {"indices": [1, 2, 3]}),
+        ("csr", {"indices": [1, 2, -1]}),
+        ("csr", {"data": [1.0]}),
+        ("csc", {"indptr": [0, 10**6, 3, 3]}),
+        ("csc", {"indices": [0, 1, 10**6]}),
+        ("bsr", {"indptr": [0, 10**6, 3, 3]}),
+        ("bsr", {"indices": [0, 10**6, 2]}),
+        ("dia", {"offsets": [1, 2**31 - 1]}),
+        ("dia", {"offsets": [1, 1]}),
+        ("dia", {"offsets": [1, 2, 0]}),
+        ("coo", {"row": [0, 0, 10**6]}),
+        ("coo", {"col": [0, 0, -1]}),
+        ("lil", {"rows": np.array([[1] * 1000, [], []], object)}),
+        ("lil", {"rows": np.array([[1, 10**6], [2], []], object)}),
+    ],
+    ids=str,
+)
+def test_sparse_matrices_are_checked_before_compiled_code_converts_them(convert, form, arrays):
+    with pytest.raises(GraphError, match="matrix"):
+        convert(_tampered(form, **arrays))
 
 
 def test_a_stored_zero_is_an_edge():
@@ -252,6 +294,18 @@ BAD = {
     "parallel": (lambda: Dag.from_networkx(nx.MultiDiGraph([(0, 1), (0, 1)])), "duplicate edges"),
     "undirected rustworkx": (lambda: Dag.from_rustworkx(rx.PyGraph()), "undirected"),
     "not square": (lambda: Dag.from_scipy(sp.coo_array((2, 3))), "square"),
+    "a source out of range": (
+        lambda: Dag.from_edge_list(EdgeList(np.array([7]), np.array([1]), range(3), True)),
+        "source must be node indices from 0 to 2, got 7",
+    ),
+    "more sources than targets": (
+        lambda: Dag.from_edge_list(EdgeList(np.array([0, 0]), np.array([1]), range(3), True)),
+        "got 2 sources and 1 targets",
+    ),
+    "feedback out of range": (
+        lambda: AnnotatedGraph(EdgeList(np.array([7]), np.array([1]), range(3), True)).to_dag(remove_feedback=True),
+        "source must be node indices from 0 to 2, got 7",
+    ),
     "mask of numbers": (lambda: Dag.from_mask(np.ones((2, 2))), "boolean"),
     "flat mask": (lambda: Dag.from_mask(np.ones(3, bool)), "square"),
     "labels of a matrix": (

@@ -81,3 +81,15 @@ def test_scipys_own_files(tmp_path):
     got = files.read_dag(tmp_path / "x.npz")
     assert got.dag == Dag.from_scipy(matrix)
     assert got.weight.tolist() == [2.5, 1.5]
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize("indptr", [[0, 10**6, 3], [0, 10**6, 0], [0, -1, 3]], ids=str)
+def test_a_crafted_index_pointer_writes_nowhere(form, indptr, tmp_path):
+    matrix = sp.csr_array([[0, 1.0], [0, 0]]).asformat(form)
+    sp.save_npz(tmp_path / "x.npz", matrix)
+    arrays = dict(np.load(tmp_path / "x.npz"))
+    arrays |= {"indptr": np.array(indptr), "indices": np.zeros(3, int), "data": np.ones((3, *matrix.data.shape[1:]))}
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(FileError, match=r"indptr|prune"):
+        files.read_dag(tmp_path / "x.npz")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
-from fourward.graph import _convert
+from fourward.graph import _convert, _validation
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed, find_feedback, make_generator, orient_along
@@ -42,6 +42,7 @@ class AnnotatedGraph(NamedTuple):
         outputs: LabelChoice = None,
     ) -> AnnotatedDag:
         """Make it a Dag; options as in `fourward.files.read_dag`."""
+        _validation.check_endpoints(self.graph)
         annotated, merged = _orient(self, orient, seed), 0
         if merge:
             annotated, merged = _merge_duplicates(annotated)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, summarize
+from fourward.graph import _sparse
 
 if TYPE_CHECKING:
     import rustworkx as rx
@@ -126,7 +127,7 @@ def from_scipy(matrix: Any, labels: Iterable[Hashable] | None = None) -> EdgeLis
     """A square sparse matrix: an entry stored at [u, v], even a zero, is the edge u -> v."""
     _check_kind(is_scipy(matrix), matrix, "a scipy.sparse matrix")
     _check_square(matrix.shape)
-    coordinates = matrix.tocoo()
+    coordinates = _sparse.to_coordinates(matrix)
     return EdgeList(coordinates.row, coordinates.col, _matrix_labels(matrix.shape[0], labels), directed=True)
 
 

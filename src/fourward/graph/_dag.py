@@ -147,6 +147,7 @@ class Dag:
         """From an `EdgeList`, as `fourward.files.read` returns one; its own inputs and outputs are the default."""
         _validation.check_directed(graph)
         _validation.check_distinct(graph.labels)
+        _validation.check_endpoints(graph)
         ends = [
             None if labels is None else _validation.look_up_labels(labels, graph.labels, role)
             for role, labels in (

@@ -12,7 +12,7 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import FileError, FourwardError, pluralize
-from fourward.graph import _convert, _io
+from fourward.graph import _convert, _io, _sparse
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
@@ -175,8 +175,8 @@ def _read_scipy(path: Path, topology_only: bool) -> AnnotatedGraph:
     import scipy.sparse as sp
 
     try:
-        matrix = sp.load_npz(path).tocoo()
-    except Exception as error:
+        matrix = _sparse.to_coordinates(sp.load_npz(path))
+    except Exception as error:  # scipy raises many kinds
         raise FileError(f"{path} can't be read as a scipy.sparse matrix: {error}") from None
     weight = None if topology_only or matrix.dtype == np.bool_ else _finite_weights(path, matrix.data)
     return AnnotatedGraph(_convert.from_scipy(matrix), weight, states_direction=False)

@@ -58,6 +58,15 @@ def check_directed(graph: EdgeList) -> None:
         )
 
 
+def check_endpoints(graph: EdgeList) -> None:
+    """Raise unless each edge has the index of a node as source and as target; compiled code doesn't check it."""
+    for name, nodes in (("source", graph.source), ("target", graph.target)):
+        index_vector(nodes, len(graph.labels), name)
+    if len(graph.source) != len(graph.target):
+        counts = f"{len(graph.source):,} sources and {len(graph.target):,} targets"
+        raise GraphError(f"expected a source and a target for each edge, got {counts}.")
+
+
 def check_size(num_nodes: int) -> None:
     """Raise for an empty graph, and for one with more nodes than 32-bit indices."""
     if num_nodes == 0:
