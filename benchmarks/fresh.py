@@ -75,9 +75,9 @@ def overhead() -> dict[str, Any]:
     captured: list[tuple[Any, ...]] = []
     run = threads.run
     with torch.no_grad():
-        program, shape = launch.pack(net.plan)
+        packed_plan, shape = launch.pack(net.plan)
         threads.run = lambda *arguments: captured.append(arguments)
-        output = launch.forward(x, net.weight, net.bias, program, shape, None, 0.0, False)
+        output = launch.forward(x, net.weight, net.bias, packed_plan, shape, None, 0.0, False)
         threads.run = run
         calls = {"pass": lambda: net(x), "kernel": lambda: run(*captured[0])}
         times = median_seconds(calls, seconds=2.0, max_rounds=5000)

@@ -49,7 +49,7 @@ class Run:
         self.data["facts"]["copy_bandwidth"] = copy_bandwidth(self.settings)
 
     def _load_previous(self) -> dict[str, Any]:
-        """Stored results, if they are of this very commit and card."""
+        """Stored results, if they are of this very commit and GPU."""
         path = self.options.out / f"{self.name}.json"
         if not path.exists():
             return {}

@@ -177,7 +177,7 @@ def gradient_error(net: FourWard, masked: paper.Masked4Ward, x: Tensor) -> float
 
 
 def measure_memory(net: FourWard, x: Tensor, before: int) -> dict[str, float]:
-    """Bytes on the card that the network took at the peak of a training step, and what it must take.
+    """Bytes on the GPU that the network took at the peak of a training step, and what it must take.
 
     It must hold weights, their gradients, Adam's two moments, and activations with their gradients.
     """

@@ -1,7 +1,7 @@
-"""The measurements behind the gpu engine's heuristics: `python -m benchmarks.gpu_configs`, on a card.
+"""The measurements behind the gpu engine's heuristics: `python -m benchmarks.gpu_configs`, on a GPU.
 
 Every launch configuration of a suite over the same networks in turns, forward and with the backward pass, each under a
-CUDA graph, so that the card's time is measured and not the host's; and cuBLAS's linear solve likewise. Prints
+CUDA graph, so that the GPU's time is measured and not the host's; and cuBLAS's linear solve likewise. Prints
 microseconds, and stores them beside the other results, a file for each suite.
 """
 
@@ -87,7 +87,7 @@ for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
 
 def prepare(dag: Dag, config: tuple[Any, ...], batch: int, with_backward: bool) -> Call:
     """A captured pass of a network with this launch configuration."""
-    from fourward.engine._gpu import engine, heuristics, launch, packing  # Triton is there only where a card is
+    from fourward.engine._gpu import engine, heuristics, launch, packing  # Triton is there only where a GPU is
 
     forced = heuristics.LaunchConfig(*config)
     launch.clear_passes()

@@ -1,4 +1,4 @@
-"""The card, its bandwidth, and the host's time: overhead of a call, first use."""
+"""The GPU, its bandwidth, and the host's time: overhead of a call, first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fourward.study._timing import LaunchClock, Turn, alternate, training_step
 
 
 def describe_card(settings: Settings, commit: str | None) -> dict[str, Any]:
-    """The machine, the card, its driver, the versions and the commit that results belong to."""
+    """The machine, the GPU, its driver, the versions and the commit that results belong to."""
     machine = describe_environment() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
     if commit is not None:
         machine["commit"] = commit
@@ -52,7 +52,7 @@ def host_overhead(settings: Settings) -> dict[str, float]:
     with torch.no_grad():
         calls: dict[str, Callable[[], object]] = {"pass": partial(net, x), "MLP pass": partial(mlp, x_mlp)}
         if settings.device == "cuda":
-            from benchmarks.bare_launch import bare_launch  # inside: Triton isn't needed without a card
+            from benchmarks.bare_launch import bare_launch  # inside: Triton isn't needed without a GPU
 
             calls["bare launch"] = bare_launch(settings.device)
         times = _host_times(calls, settings)

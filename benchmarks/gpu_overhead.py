@@ -1,4 +1,4 @@
-"""Host time of a call in several source trees: `python -m benchmarks.gpu_overhead --trees A/src B/src`, on a card.
+"""Host time of a call in several source trees: `python -m benchmarks.gpu_overhead --trees A/src B/src`, on a GPU.
 
 Each tree is measured in processes of its own, in turns, through the public API alone, so that trees of any age can be
 compared. Prints the median microseconds until a call returns (N=64, p=0.2, B=32; the device isn't waited for), and

@@ -295,7 +295,7 @@ def _host_text(data: dict[str, Any]) -> list[list[str]]:
     ]
     if rows:
         head = "## First forward and backward of a process, p=0.2, B=32, seconds"
-        parts += [[head], ["| N | kernel cache | torch and the card | fourward |", "|---|---|---|---|", *rows]]
+        parts += [[head], ["| N | kernel cache | torch and the GPU | fourward |", "|---|---|---|---|", *rows]]
     return parts
 
 

@@ -23,7 +23,7 @@ from tools.docs_outputs import DOCS, FENCE, ROOT, clean, fill, find_blocks, matc
 from tools.docs_pictures import FOLDER, PICTURES, TOUCH, dark_name
 
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
-#: Python that isn't run where it stands: because it needs cards, or because it is started with torchrun.
+#: Python that isn't run where it stands: because it needs GPUs, or because it is started with torchrun.
 MARKS = {"": "here", ".no-run": "nowhere", ".torchrun": "in two processes", ".run": "here"}
 
 

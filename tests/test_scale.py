@@ -26,7 +26,7 @@ def test_bytes_for_each_edge_and_node():
     for edges in (200_000, 400_000):
         dag = Dag.from_edges(random_edges(20_000, edges), nodes=20_000)
         net = FourWard(dag, seed=0)
-        totals.append(array_bytes(dag, net.layering, net.plan) + net.runner.program.nbytes)
+        totals.append(array_bytes(dag, net.layering, net.plan) + net.runner.packed_plan.nbytes)
     for_edge = (totals[1] - totals[0]) / 200_000
     for_node = (totals[0] - for_edge * 200_000) / 20_000
     assert for_edge == pytest.approx(8 + 8 + 12, rel=0.01)

@@ -1,4 +1,4 @@
-"""Runs the tests of the gpu engine on a card, and the small zoo under the memory checker.
+"""Runs the tests of the gpu engine on a GPU, and the small zoo under the memory checker.
 
 Compiling takes most of the time, so the tests run in several processes, each with a shard of them.
 """
@@ -61,7 +61,7 @@ class Shard:
 
 
 def main() -> int:
-    """0 if all passed, 1 if something failed or took too long, 2 without a card."""
+    """0 if all passed, 1 if something failed or took too long, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=900.0, help="time limit")

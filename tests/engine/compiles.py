@@ -1,4 +1,4 @@
-"""Run as a script: first passes of small networks for a card that isn't there: kernels are compiled, but not run.
+"""Run as a script: first passes of small networks for a GPU that isn't there: kernels are compiled, but not run.
 
 Prints which kernels were compiled in parallel, which alone, and which were launched while precompiling.
 """

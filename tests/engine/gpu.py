@@ -10,10 +10,10 @@ from fourward import Dag, FourWard
 from fourward.engine._gpu import engine, heuristics, launch, packing
 from fourward.engine._gpu.heuristics import LaunchConfig
 
-#: A card doesn't warn of infinities, NumPy under the interpreter does.
+#: A GPU doesn't warn of infinities, NumPy under the interpreter does.
 QUIET = pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero):RuntimeWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-needs_card = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA card: programs of the interpreter run in turn")
+needs_card = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device: programs of the interpreter run in turn")
 make = partial(FourWard, engine="gpu", device=DEVICE)
 STRATEGIES = {
     "tiled": (packing.TILED, LaunchConfig("tiled", 8, 32, 4, 0, True)),

@@ -20,7 +20,7 @@ from tests.tolerance import assert_near
 
 
 def device(subject: str) -> str:
-    """The gpu engine is tested on a card where there is one, and elsewhere in Triton's interpreter."""
+    """The gpu engine is tested on a GPU where there is one, and elsewhere in Triton's interpreter."""
     return "cuda" if subject == "gpu" and torch.cuda.is_available() else "cpu"
 
 
@@ -95,7 +95,7 @@ def assert_equal_results(got: Result, want: Result, dtype: torch.dtype) -> None:
 @dtypes
 def test_zoo(subject, name, dtype):
     if subject == "gpu" and device(subject) == "cpu" and "deep" in name:
-        pytest.skip("takes Triton's interpreter half a minute; on a card it runs")
+        pytest.skip("takes Triton's interpreter half a minute; on a GPU it runs")
     got = run(subject, case(name).dag, dtype, activation=case(name).activation)
     assert_equal_results(got, truth(name), dtype)
 

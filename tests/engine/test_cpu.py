@@ -16,7 +16,7 @@ from benchmarks.cases import case
 from fourward import Dag, FourWard, generate, layering
 from fourward.engine._cpu import activations, kernels, launch, threads
 from fourward.engine._cpu import edge_runs as cpu_runs
-from fourward.engine._cpu.arguments import block_reader
+from fourward.engine._cpu.arguments import buffer_reader
 from fourward.engine._kernel_engine import KernelFunction
 from fourward.errors import EngineError
 from fourward.plan.activations import ACTIVATIONS
@@ -164,18 +164,18 @@ def test_float32_stays_float32(function):
     assert "double" not in function.inspect_llvm(signature)
 
 
-BLOCKS = [kernels.forward_block, kernels.backward_block, kernels.weight_grad_block, kernels.sort_block]
+PACKERS = [kernels.forward_arguments, kernels.backward_arguments, kernels.weight_grad_arguments, kernels.sort_arguments]
 
 
-@pytest.mark.parametrize("packer", BLOCKS, ids=["forward", "backward", "weight_grad", "sort"])
+@pytest.mark.parametrize("packer", PACKERS, ids=["forward", "backward", "weight_grad", "sort"])
 def test_kernels_read_the_arguments_that_were_packed_by_name(packer):
     values = {name: 10 * i for i, name in enumerate(inspect.signature(packer).parameters)}
     shuffled = dict(sorted(values.items()))
-    block = packer(**shuffled)
-    assert block[0] == 0, "the next job"
-    assert block_reader(packer)(np.array(block))._asdict() == values
-    del shuffled["program"]
-    with pytest.raises(TypeError, match="'program'"):
+    buffer = packer(**shuffled)
+    assert buffer[0] == 0, "the next job"
+    assert buffer_reader(packer)(np.array(buffer))._asdict() == values
+    del shuffled["packed_plan"]
+    with pytest.raises(TypeError, match="'packed_plan'"):
         packer(**shuffled)
     with pytest.raises(TypeError, match="'wieght'"):
         packer(**values, wieght=0)
@@ -294,9 +294,9 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path):
 
 def operator_arguments(dag, batch=5, dtype=torch.float32, key=None, **options):
     net = FourWard(dag, seed=0, dtype=dtype, **options)
-    program, shape = launch.pack(net.plan)
+    packed_plan, shape = launch.pack(net.plan)
     x = x_for(dag, batch, dtype).requires_grad_()
-    return (x, net.weight, net.bias, program, list(shape), key, 0.4 if key is not None else 0.0, False)
+    return (x, net.weight, net.bias, packed_plan, list(shape), key, 0.4 if key is not None else 0.0, False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -309,8 +309,8 @@ def test_opcheck(dtype, activation):
         torch.ops.fourward.cpu_forward.default, operator_arguments(dag, dtype=dtype, key=torch.tensor(5))
     )
     out, saved = torch.ops.fourward.cpu_forward(*arguments)
-    _, weight, _, program, shape, key, p, all_nodes = arguments
-    backward = (torch.ones_like(out), weight.detach(), program, shape, saved.detach(), key, p, all_nodes)
+    _, weight, _, packed_plan, shape, key, p, all_nodes = arguments
+    backward = (torch.ones_like(out), weight.detach(), packed_plan, shape, saved.detach(), key, p, all_nodes)
     for needs_x_grad in (True, False):
         torch.library.opcheck(torch.ops.fourward.cpu_backward.default, (*backward, needs_x_grad, True))
 
@@ -334,9 +334,9 @@ def test_compile_is_one_graph(activation, dropout):
 def test_export_with_any_batch():
     dag = generate.erdos_renyi(40, 0.3, seed=0)
     net = FourWard(dag, seed=0, engine="cpu").eval()
-    program = torch.export.export(net, (x_for(dag, 5),), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    assert "fourward.cpu_forward" in str(program.graph)
-    assert_near(program.module()(x_for(dag, 33)), net(x_for(dag, 33)))
+    exported = torch.export.export(net, (x_for(dag, 5),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    assert "fourward.cpu_forward" in str(exported.graph)
+    assert_near(exported.module()(x_for(dag, 33)), net(x_for(dag, 33)))
 
 
 def test_second_derivatives_come_from_the_torch_engine():

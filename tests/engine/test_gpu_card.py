@@ -1,4 +1,4 @@
-"""The gpu engine on a card: what Triton's interpreter can't show."""
+"""The gpu engine on a GPU: what Triton's interpreter can't show."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every kernel of the gpu engine compiles for a card, on a machine that has none."""
+"""Every kernel of the gpu engine compiles for a GPU, on a machine that has none."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the other tests compile them where there is a card")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the other tests compile them where there is a GPU")
 def test_kernels_compile_for_a_card(tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tests.engine.compiles"]

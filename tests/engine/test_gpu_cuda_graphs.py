@@ -1,4 +1,4 @@
-"""When launches are captured in a CUDA graph, and how long graphs live, with a fake card."""
+"""When launches are captured in a CUDA graph, and how long graphs live, with a fake GPU."""
 
 import gc
 
@@ -75,10 +75,10 @@ def test_the_number_of_graphs_is_bounded(card):
 
 
 def test_graphs_die_with_their_program():
-    program = torch.zeros(1)
-    key = id(program)
-    assert cuda_graphs.find_graphs(program) is cuda_graphs.find_graphs(program)
+    packed_plan = torch.zeros(1)
+    key = id(packed_plan)
+    assert cuda_graphs.find_graphs(packed_plan) is cuda_graphs.find_graphs(packed_plan)
     assert key in cuda_graphs._graphs
-    del program
+    del packed_plan
     gc.collect()
     assert key not in cuda_graphs._graphs

@@ -107,7 +107,7 @@ def test_refusals_give_reasons(monkeypatch):
     if DEVICE == "cpu":
         assert "not gpu: Triton's interpreter" in explain_half()
         monkeypatch.setenv("TRITON_INTERPRET", "0")
-        assert "not gpu: the network is on cpu, not on a CUDA card" in explain_half()
+        assert "not gpu: the network is on cpu, not on a CUDA device" in explain_half()
     monkeypatch.setattr(engine.metadata, "version", lambda name: "3.2.0")
     assert "not gpu: it needs Triton 3.6 or newer, and 3.2.0 is installed" in explain_half()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -138,7 +138,7 @@ def test_fake_tensors_are_like_real_ones(layout, dtype, monkeypatch):
         torch.ones(5, dag.num_inputs, dtype=dtype, device=DEVICE),
     )
     arguments = (
-        *(x, net.weight.detach(), net.bias.detach(), net.runner.program, list(net.runner.shape)),
+        *(x, net.weight.detach(), net.bias.detach(), net.runner.packed_plan, list(net.runner.shape)),
         *(None, 0.0, False),
     )
     torch.library.opcheck(torch.ops.fourward.gpu_forward.default, arguments, test_utils="test_faketensor")
@@ -154,7 +154,7 @@ def test_an_export_of_another_version_is_refused():
     older[0] -= 1
 
     def run(device, shape):
-        tensors = x, net.weight.detach(), net.bias.detach(), net.runner.program
+        tensors = x, net.weight.detach(), net.bias.detach(), net.runner.packed_plan
         return torch.ops.fourward.gpu_forward(*(t.to(device) for t in tensors), shape, None, 0.0, False)
 
     with pytest.raises(

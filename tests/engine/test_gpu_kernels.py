@@ -1,4 +1,4 @@
-"""The gpu engine's kernels in every strategy: on a card where there is one, elsewhere in Triton's interpreter."""
+"""The gpu engine's kernels in every strategy: on a GPU where there is one, elsewhere in Triton's interpreter."""
 
 import math
 
@@ -146,7 +146,9 @@ def test_every_weight_that_a_sweep_reads_is_packed(nodes, inputs, needs_backward
     net, x = make(dag, seed=0), torch.ones(5, dag.num_inputs, device=DEVICE)
     shape, segment = net.runner.shape, packing.MAX_SEGMENT
     fenced = Fenced(monkeypatch)
-    out, saved = launch.forward(x, net.weight, net.bias, net.runner.program, shape, None, 0.0, False, needs_backward)
+    out, saved = launch.forward(
+        x, net.weight, net.bias, net.runner.packed_plan, shape, None, 0.0, False, needs_backward
+    )
     assert_near(out, make(dag, seed=0, engine="torch")(x))
     assert all((guard == 77).all() for guard in fenced.guards)
     ends = [min(panel - panel % segment + segment, shape.panels) for panel in range(shape.panels)]

@@ -18,11 +18,11 @@ RESULTS = {"out", "saved", "x_grad", "weight_grad", "bias_grad"}
 
 def test_a_network_for_a_card_where_there_is_none(strategy, monkeypatch):
     net = make(generate.erdos_renyi(40, 0.3, seed=1), seed=0)
-    tensors = net.weight, net.bias, net.runner.program
+    tensors = net.weight, net.bias, net.runner.packed_plan
     arguments = torch.zeros(3, net.dag.num_inputs), *(tensor.detach().cpu() for tensor in tensors)
     monkeypatch.setattr(launch, "interpreting", lambda: False)
     launch.clear_passes()
-    with pytest.raises(EngineError, match=r"expected tensors on a CUDA card, .* got cpu\. net\.to\('cpu'\)"):
+    with pytest.raises(EngineError, match=r"expected tensors on a CUDA device, .* got cpu\. net\.to\('cpu'\)"):
         launch.forward(*arguments, net.runner.shape, None, 0.0, False)
 
 

@@ -17,7 +17,7 @@ from fourward.plan._plan import Plan
 
 @dataclass(frozen=True)
 class Request:
-    """What an engine is asked to run."""
+    """A network that an engine is to run."""
 
     plan: Plan
     dtype: torch.dtype
@@ -55,7 +55,7 @@ class Runner(nn.Module, ABC):
 
 
 class Engine(ABC):
-    """A way to compute networks: it says which it supports, and prepares a plan."""
+    """Base class of engines: says which networks it supports, and prepares their plans."""
 
     name: ClassVar[str]  #: what users pass as engine=
     summary: ClassVar[str]  #: a line for `net.explain()`

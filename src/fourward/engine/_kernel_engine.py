@@ -37,13 +37,13 @@ class KernelFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, dropout: Dropout | None,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, packed_plan: Tensor, dropout: Dropout | None,
         all_nodes: bool, runner: KernelRunner,
     ) -> Tensor:  # fmt: skip
         """Outputs, or activations of all nodes."""
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
-        out, saved = runner.ops.launch.forward(x, weight, bias, program, runner.shape, key, p, all_nodes)
-        ctx.save_for_backward(x, weight, bias, program, saved)
+        out, saved = runner.ops.launch.forward(x, weight, bias, packed_plan, runner.shape, key, p, all_nodes)
+        ctx.save_for_backward(x, weight, bias, packed_plan, saved)
         ctx.dropout, ctx.all_nodes, ctx.runner = dropout, all_nodes, runner
         return out
 
@@ -51,7 +51,7 @@ class KernelFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """Gradients of x, weight and bias."""
         (out_grad,) = grads
-        x, weight, bias, program, saved = ctx.saved_tensors
+        x, weight, bias, packed_plan, saved = ctx.saved_tensors
         dropout, all_nodes, runner = ctx.dropout, ctx.all_nodes, ctx.runner
         needs_grad = ctx.needs_input_grad[:3]
         functorch = torch._C._functorch
@@ -62,7 +62,7 @@ class KernelFunction(torch.autograd.Function):
             return *values, *(None,) * 4
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
         x_grad, weight_grad, bias_grad = runner.ops.launch.backward(
-            out_grad, weight, program, runner.shape, saved, key, p, all_nodes, needs_grad[0], bias is not None
+            out_grad, weight, packed_plan, runner.shape, saved, key, p, all_nodes, needs_grad[0], bias is not None
         )
         return x_grad if needs_grad[0] else None, weight_grad, None if bias is None else bias_grad, *(None,) * 4
 
@@ -85,28 +85,28 @@ class KernelRunner(Runner):
 
     Args:
         plan: The plan.
-        program: The plan as the engine's kernels read it, one tensor.
+        packed_plan: The plan as the engine's kernels read it, one tensor.
         shape: The sizes that the engine's launches know without reading it, a `Launch.Shape`.
         ops: The engine's operators.
     """
 
-    program: Tensor
+    packed_plan: Tensor
 
-    def __init__(self, plan: Plan, program: Tensor, shape: Any, ops: KernelOps) -> None:
+    def __init__(self, plan: Plan, packed_plan: Tensor, shape: Any, ops: KernelOps) -> None:
         super().__init__()
         self.plan, self.shape, self.ops = plan, shape, ops
-        self.register_buffer("program", program, persistent=False)
+        self.register_buffer("packed_plan", packed_plan, persistent=False)
         self.register_buffer("edge", None if plan.edge is None else index_tensor(plan.edge), persistent=False)
-        self._fallbacks: dict[bool, Runner] = {}  # by plan_order; in a dict, since they are no submodules
+        self._fallbacks: dict[bool, Runner] = {}  # by plan_order; in a dict, so that they aren't submodules
 
     def torch_fallback(self, plan_order: bool = False) -> Runner:
         """The torch engine's runner for this plan; with `plan_order`, for weights that are in plan order already."""
-        program, runner = self._buffers["program"], self._fallbacks.get(plan_order)
-        assert program is not None
-        if runner is None or next(runner.buffers()).device != program.device:
+        packed_plan, runner = self._buffers["packed_plan"], self._fallbacks.get(plan_order)
+        assert packed_plan is not None
+        if runner is None or next(runner.buffers()).device != packed_plan.device:
             # Outside of any transform and of inference mode: its tensors serve all later passes.
             with torch._C._DisableFuncTorch(), torch.inference_mode(False):
-                runner = self._fallbacks[plan_order] = TorchOps().prepare(self.plan, plan_order).to(program.device)
+                runner = self._fallbacks[plan_order] = TorchOps().prepare(self.plan, plan_order).to(packed_plan.device)
         return runner
 
     def forward(
@@ -121,15 +121,17 @@ class KernelRunner(Runner):
         """Call the kernels: through autograd where grad mode is enabled, as an operator where torch traces."""
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return self.torch_fallback()(x, weight, bias, custom, dropout, all_nodes)  # type: ignore[no-any-return]
-        program, edge = self._buffers["program"], self._buffers["edge"]
-        assert program is not None
+        packed_plan, edge = self._buffers["packed_plan"], self._buffers["edge"]
+        assert packed_plan is not None
         if edge is not None:
             weight = weight.index_select(0, edge)
         traced = torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter)
         if torch.is_grad_enabled() and not traced:
-            return KernelFunction.apply(x, weight, bias, program, dropout, all_nodes, self)  # type: ignore[no-any-return]
+            return KernelFunction.apply(x, weight, bias, packed_plan, dropout, all_nodes, self)  # type: ignore[no-any-return]
         key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
         if traced:
-            return self.ops.forward(x, weight, bias, program, list(self.shape), key, p, all_nodes)[0]
-        out, _ = self.ops.launch.forward(x, weight, bias, program, self.shape, key, p, all_nodes, needs_backward=False)
+            return self.ops.forward(x, weight, bias, packed_plan, list(self.shape), key, p, all_nodes)[0]
+        out, _ = self.ops.launch.forward(
+            x, weight, bias, packed_plan, self.shape, key, p, all_nodes, needs_backward=False
+        )
         return out

@@ -18,7 +18,7 @@ _library = torch.library.Library("fourward", "DEF")
 class Launch(Protocol):
     """The launch module of an engine: what it packs, computes and saves.
 
-    `program` is a plan packed into one tensor, and `shape` a named tuple of the sizes that a launch needs to know
+    `packed_plan` is a plan packed into one tensor, and `shape` a named tuple of the sizes that a launch needs to know
     without reading it. Weights are in plan order, biases in the order of dag.neurons.
     """
 
@@ -26,12 +26,12 @@ class Launch(Protocol):
     def Shape(self) -> Callable[..., Any]:  # noqa: N802 - a class
         """The class of `shape`; with the fields `nodes`, `inputs` and `outputs`."""
 
-    def check_layout(self, program: Tensor, shape: list[int]) -> None:
-        """Raise an EngineError if another version of fourward packed the program."""
+    def check_layout(self, packed_plan: Tensor, shape: list[int]) -> None:
+        """Raise an EngineError if another version of fourward packed the plan."""
 
     def forward(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Any, key: Tensor | None, p: float,
-        all_nodes: bool, needs_backward: bool = True,
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, packed_plan: Tensor, shape: Any, key: Tensor | None,
+        p: float, all_nodes: bool, needs_backward: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Outputs (B, O), or activations of all nodes (B, N) by node index; and what the backward pass needs of it.
 
@@ -40,7 +40,7 @@ class Launch(Protocol):
         """
 
     def backward(
-        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: Any, saved: Tensor, key: Tensor | None,
+        self, out_grad: Tensor, weight: Tensor, packed_plan: Tensor, shape: Any, saved: Tensor, key: Tensor | None,
         p: float, all_nodes: bool, needs_x_grad: bool, has_bias: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Gradients of x (empty unless needed), of the weights, and of the biases (empty if there are none)."""
@@ -55,12 +55,12 @@ class KernelOps:
     def __init__(self, name: str, launch_module: str, dispatch_keys: tuple[str, ...]) -> None:
         self.name, self.launch_module, self.dispatch_keys = name, launch_module, dispatch_keys
         _library.define(
-            f"{name}_forward(Tensor x, Tensor weight, Tensor? bias, Tensor program, int[] shape, Tensor? key, "
+            f"{name}_forward(Tensor x, Tensor weight, Tensor? bias, Tensor packed_plan, int[] shape, Tensor? key, "
             "float p, bool all_nodes) -> (Tensor, Tensor)"
         )
         _library.define(
-            f"{name}_backward(Tensor out_grad, Tensor weight, Tensor program, int[] shape, Tensor saved, Tensor? key, "
-            "float p, bool all_nodes, bool needs_x_grad, bool has_bias) -> (Tensor, Tensor, Tensor)"
+            f"{name}_backward(Tensor out_grad, Tensor weight, Tensor packed_plan, int[] shape, Tensor saved, "
+            "Tensor? key, float p, bool all_nodes, bool needs_x_grad, bool has_bias) -> (Tensor, Tensor, Tensor)"
         )
         for dispatch_key in dispatch_keys:
             _library.impl(f"{name}_forward", self._forward, dispatch_key)
@@ -90,18 +90,18 @@ class KernelOps:
         return cast(Callable[..., tuple[Tensor, Tensor, Tensor]], getattr(torch.ops.fourward, f"{self.name}_backward"))
 
     def _forward(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, packed_plan: Tensor, shape: list[int], key: Tensor | None,
         p: float, all_nodes: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        self.launch.check_layout(program, shape)
-        return self.launch.forward(x, weight, bias, program, self.launch.Shape(*shape), key, p, all_nodes)
+        self.launch.check_layout(packed_plan, shape)
+        return self.launch.forward(x, weight, bias, packed_plan, self.launch.Shape(*shape), key, p, all_nodes)
 
     def _backward(
-        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], saved: Tensor,
+        self, out_grad: Tensor, weight: Tensor, packed_plan: Tensor, shape: list[int], saved: Tensor,
         key: Tensor | None, p: float, all_nodes: bool, needs_x_grad: bool, has_bias: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         return self.launch.backward(
-            out_grad, weight, program, self.launch.Shape(*shape), saved, key, p, all_nodes, needs_x_grad, has_bias
+            out_grad, weight, packed_plan, self.launch.Shape(*shape), saved, key, p, all_nodes, needs_x_grad, has_bias
         )
 
     def _checked_shape(self, shape: list[int]) -> Any:
@@ -113,7 +113,7 @@ class KernelOps:
             ) from None
 
     def _fake_forward(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: list[int], key: Tensor | None,
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, packed_plan: Tensor, shape: list[int], key: Tensor | None,
         p: float, all_nodes: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         sizes = self._checked_shape(shape)
@@ -121,7 +121,7 @@ class KernelOps:
         return out, self.launch.empty_saved(x, sizes)
 
     def _fake_backward(
-        self, out_grad: Tensor, weight: Tensor, program: Tensor, shape: list[int], saved: Tensor,
+        self, out_grad: Tensor, weight: Tensor, packed_plan: Tensor, shape: list[int], saved: Tensor,
         key: Tensor | None, p: float, all_nodes: bool, needs_x_grad: bool, has_bias: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         sizes = self._checked_shape(shape)
@@ -132,10 +132,10 @@ class KernelOps:
         """The gradient of the forward operator."""
         if out_grad is None:
             return (None,) * 8
-        weight, program, key, saved = ctx.saved_tensors
+        weight, packed_plan, key, saved = ctx.saved_tensors
         needs_x_grad = ctx.needs_input_grad[0]
         x_grad, weight_grad, bias_grad = self.backward(
-            out_grad, weight, program, ctx.shape, saved, key, ctx.p, ctx.all_nodes, needs_x_grad, ctx.has_bias
+            out_grad, weight, packed_plan, ctx.shape, saved, key, ctx.p, ctx.all_nodes, needs_x_grad, ctx.has_bias
         )
         return x_grad if needs_x_grad else None, weight_grad, bias_grad if ctx.has_bias else None, *(None,) * 5
 
@@ -147,9 +147,9 @@ class KernelOps:
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, weight, bias, program, ctx.shape, key, ctx.p, ctx.all_nodes = inputs
+    _, weight, bias, packed_plan, ctx.shape, key, ctx.p, ctx.all_nodes = inputs
     ctx.has_bias = bias is not None
-    ctx.save_for_backward(weight, program, key, output[1])
+    ctx.save_for_backward(weight, packed_plan, key, output[1])
     ctx.set_materialize_grads(False)
 
 

@@ -1,4 +1,4 @@
-"""Which engines there are, which one is chosen, and why."""
+"""The registered engines, and the choice among them."""
 
 from __future__ import annotations
 

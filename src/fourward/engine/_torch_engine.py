@@ -31,7 +31,7 @@ class TorchOps(Engine):
 class _TorchRunner(Runner):
     edge: Tensor
     source: Tensor
-    slot: Tensor
+    target_row: Tensor
     neuron: Tensor
     outputs: Tensor
     position: Tensor
@@ -45,7 +45,7 @@ class _TorchRunner(Runner):
         if plan.edge is not None:
             self._index("edge", plan.edge)
         self._index("source", plan.source)
-        self._index("slot", plan.target - plan.level_start[level])  # row of each edge's target within its level
+        self._index("target_row", plan.target - plan.level_start[level])  # row of each edge's target within its level
         self._index("neuron", plan.neuron)
         self._index("outputs", plan.outputs)
         self._index("position", plan.position)
@@ -86,7 +86,9 @@ class _TorchRunner(Runner):
             if stop - start == 1:
                 z = weights.t() @ values
             else:
-                z = a.new_zeros(stop - start, batch, dtype=wide).index_add(0, self.slot[first:last], values * weights)
+                z = a.new_zeros(stop - start, batch, dtype=wide).index_add(
+                    0, self.target_row[first:last], values * weights
+                )
             if bias is not None:
                 z = z + bias[start - inputs : stop - inputs]
             new = self.activations(level, z, custom).to(dtype)

@@ -27,7 +27,7 @@ class Layer(NamedTuple):
 
     nodes: IntArray  # node indices, ascending
     edge: IntArray  # indices of the edges in dag.edges
-    slot: IntArray  # index of each edge's target in `nodes`
+    target_index: IntArray  # index of each edge's target in `nodes`
     source: IntArray  # source node of each edge
 
 

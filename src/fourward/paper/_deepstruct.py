@@ -44,7 +44,7 @@ class DeepStruct(PaperMethod):
             for j, start, stop in zip(earlier.tolist(), first, [*first[1:], len(source_layer)], strict=False):
                 edges = by_layer[start:stop]
                 width = int(bounds[j + 1] - bounds[j])
-                entry = layer.slot[edges] * width + position[edges] - bounds[j]
+                entry = layer.target_index[edges] * width + position[edges] - bounds[j]
                 mask = torch.zeros(len(layer.nodes), width, dtype=dtype)
                 mask.view(-1)[index_tensor(entry)] = 1
                 masks.append(mask)

@@ -30,7 +30,7 @@ class Masked4Ward(PaperMethod):
             sources, column = np.unique(layer.source, return_inverse=True)
             columns = len(sources) + len(bias_column)
             mask = torch.zeros(len(layer.nodes), columns, dtype=dtype)
-            entry = layer.slot * columns + column
+            entry = layer.target_index * columns + column
             mask.view(-1)[index_tensor(entry)] = 1
             if self.has_bias:
                 mask[:, -1] = 1

@@ -1,6 +1,6 @@
 """Arguments of compiled entries, by name.
 
-An entry takes the address of a block of int64: the index of the next job, then its arguments. The signature of a
+An entry takes the address of a buffer of int64: the index of the next job, then its arguments. The signature of a
 function says which these are. The function that packs them and the one by which a kernel reads them are both generated
 from it, so that nobody writes a position.
 """
@@ -18,8 +18,8 @@ from numba import njit
 P = ParamSpec("P")
 
 
-def argument_block(signature: Callable[P, array[int]]) -> Callable[P, array[int]]:
-    """Turn a function with keyword-only parameters and no body into one that packs them into a block.
+def argument_buffer(signature: Callable[P, array[int]]) -> Callable[P, array[int]]:
+    """Turn a function with keyword-only parameters and no body into one that packs them into a buffer.
 
     The generated function takes no longer than a tuple by position. A named tuple, created by keywords, takes twice as
     long, which a small network would notice.
@@ -29,10 +29,10 @@ def argument_block(signature: Callable[P, array[int]]) -> Callable[P, array[int]
     return pack
 
 
-def block_reader(packer: Callable[..., array[int]]) -> Any:
-    """A Numba function that returns the arguments of a block as a named tuple."""
+def buffer_reader(packer: Callable[..., array[int]]) -> Any:
+    """A Numba function that returns the arguments of a buffer as a named tuple."""
     arguments: Any = namedtuple("Arguments", list(inspect.signature(packer).parameters))  # type: ignore[misc]
-    return tuple_reader(arguments, njit(nogil=True)(lambda block, i: block[i + 1]))
+    return tuple_reader(arguments, njit(nogil=True)(lambda buffer, i: buffer[i + 1]))
 
 
 def tuple_reader(fields: Any, item: Any) -> Any:

@@ -19,17 +19,19 @@ from numba.core import types
 
 from fourward._jit import cached_cfunc
 from fourward.engine._cpu.activations import activate, apply_dropout, multiply_by_derivative
-from fourward.engine._cpu.arguments import argument_block, block_reader, tuple_reader
+from fourward.engine._cpu.arguments import argument_buffer, buffer_reader, tuple_reader
 from fourward.engine._cpu.edge_runs import BEGIN, END
 from fourward.engine._cpu.simd import add_run, cast_like, dot_run, float64_from_bits, offset, pointer, take_job
 
-BY_NODE = 1  #: slices of so few lane groups take edges by node: their rows fit the cache, and long runs are faster
-ALIGN = 16  #: the fields of a packed program start at multiples of so many int32
+BY_NODE = (
+    1  #: slices of at most so many lane groups take edges by node: their rows fit the cache, and long runs are faster
+)
+ALIGN = 16  #: the fields of a packed plan start at multiples of so many int32
 
 _jit = njit(nogil=True, error_model="numpy")
 
 
-class Program(NamedTuple):
+class PackedPlan(NamedTuple):
     """A plan as the kernels read it: int32 arrays, packed into one tensor by `launch.pack`.
 
     Nodes are numbered by position, N of them; E edges. A node's first run starts its sum, its last one finishes it.
@@ -58,12 +60,12 @@ class Program(NamedTuple):
 
 
 @_jit
-def _field(program, i):
-    """Field i of a packed program; it starts with pairs (start / ALIGN, length) of its fields."""
-    return carray(offset(program, ALIGN * program[2 * i]), program[2 * i + 1])
+def _field(packed_plan, i):
+    """Field i of a packed plan, which starts with pairs (start / ALIGN, length) of its fields."""
+    return carray(offset(packed_plan, ALIGN * packed_plan[2 * i]), packed_plan[2 * i + 1])
 
 
-_unpack = tuple_reader(Program, _field)
+_unpack = tuple_reader(PackedPlan, _field)
 
 
 class Slice(NamedTuple):
@@ -157,16 +159,16 @@ def _backward_slice(p, runs, nodes, groups, d, a, z, weight, sample, key, thresh
             multiply_by_derivative(p.code[q], row, offset(a, q * width), saved, width, factor, zero)
 
 
-# Entries. All threads of a team call an entry with the same block, and take jobs from it until none is left. Arguments
+# Entries. All threads of a team call an entry with the same buffer, and take jobs from it until none is left. Arguments
 # are numbers, or addresses of tensors: 0 where there is none.
 
 
-@argument_block
-def forward_block(
+@argument_buffer
+def forward_arguments(
     *,
     jobs: int,  # number of slices
     slices: int,  # (jobs, 4) int64, rows of Slice
-    program: int,
+    packed_plan: int,
     all_nodes: bool,
     inputs: int,  # I
     x: int,  # (B, I)
@@ -175,19 +177,19 @@ def forward_block(
     z: int,  # (Z, S) likewise, a row for each node that needs it
     weight: int,  # (E,) in plan order
     bias: int,  # (N-I,), or 0
-    key: int,  # of dropout
-    threshold: int,  # of dropout; 0: nothing is dropped
+    key: int,  # key of dropout
+    threshold: int,  # threshold of dropout; 0: nothing is dropped
     p_bits: int,  # the bits of dropout's p, a float64
 ) -> array[int]:
     """The arguments of _forward."""
 
 
-@argument_block
-def backward_block(
+@argument_buffer
+def backward_arguments(
     *,
     jobs: int,  # number of slices
     slices: int,
-    program: int,
+    packed_plan: int,
     all_nodes: bool,
     inputs: int,
     x_grad: int,  # (B, I), or 0
@@ -203,13 +205,13 @@ def backward_block(
     """The arguments of _backward."""
 
 
-@argument_block
-def weight_grad_block(
+@argument_buffer
+def weight_grad_arguments(
     *,
     jobs: int,  # parts that the gradients are split into
     slices: int,
     num_slices: int,
-    program: int,
+    packed_plan: int,
     a: int,
     d: int,
     weight_grad: int,  # (E,) in plan order
@@ -218,32 +220,32 @@ def weight_grad_block(
     """The arguments of _weight_grad."""
 
 
-@argument_block
-def sort_block(
+@argument_buffer
+def sort_arguments(
     *,
     jobs: int,  # parts that the weights are split into
-    program: int,
+    packed_plan: int,
     weight: int,  # (E,) in plan order
     weight_by_source: int,  # (E,)
 ) -> array[int]:
     """The arguments of _sort."""
 
 
-_read_forward, _read_backward = block_reader(forward_block), block_reader(backward_block)
-_read_weight_grad, _read_sort = block_reader(weight_grad_block), block_reader(sort_block)
+_read_forward, _read_backward = buffer_reader(forward_arguments), buffer_reader(backward_arguments)
+_read_weight_grad, _read_sort = buffer_reader(weight_grad_arguments), buffer_reader(sort_arguments)
 
 
 @_jit
-def _forward(block, zero, lanes, stamp):
+def _forward(buffer, zero, lanes, stamp):
     """A job is a slice: from x to out."""
-    args = _read_forward(block)
+    args = _read_forward(buffer)
     slices, x, out = pointer(args.slices, args.jobs), pointer(args.x, zero), pointer(args.out, zero)
     weight, bias, has_bias = pointer(args.weight, zero), pointer(args.bias, zero), args.bias != 0
     scale = cast_like(zero, 1.0 / (1.0 - float64_from_bits(args.p_bits)))
-    p, inputs = _unpack(pointer(args.program, types.int32(0))), args.inputs
+    p, inputs = _unpack(pointer(args.packed_plan, types.int32(0))), args.inputs
     n, z_rows = len(p.code), p.z_row.max() + 1
     columns = p.position if args.all_nodes else p.outputs
-    job = take_job(block)
+    job = take_job(buffer)
     while job < args.jobs:
         first, size, groups, begin = _read_slice(offset(slices, 4 * job))
         width = groups * lanes
@@ -259,24 +261,24 @@ def _forward(block, zero, lanes, stamp):
         for j in range(size):
             for o in range(len(columns)):
                 out[(first + j) * len(columns) + o] = a[columns[o] * width + j]
-        job = take_job(block)
+        job = take_job(buffer)
 
 
 @_jit
-def _backward(block, zero, lanes, stamp):
+def _backward(buffer, zero, lanes, stamp):
     """A job is a slice: from out_grad to d, the gradients of all sums, and to x_grad if there is one."""
-    args = _read_backward(block)
+    args = _read_backward(buffer)
     slices, x_grad, out_grad = pointer(args.slices, args.jobs), pointer(args.x_grad, zero), pointer(args.out_grad, zero)
     weight, needs_x_grad = pointer(args.weight_by_source, zero), args.x_grad != 0
     keep = 1.0 - float64_from_bits(args.p_bits)
     scale, unscale = cast_like(zero, 1.0 / keep), cast_like(zero, keep)
-    p, inputs = _unpack(pointer(args.program, types.int32(0))), args.inputs
+    p, inputs = _unpack(pointer(args.packed_plan, types.int32(0))), args.inputs
     n, z_rows = len(p.code), p.z_row.max() + 1
     columns = p.position if args.all_nodes else p.outputs
     runs, nodes = len(p.back_node), n if needs_x_grad else n - inputs
     while not needs_x_grad and runs > 0 and p.bias_index[p.back_node[runs - 1]] < 0:
         runs -= 1  # the inputs come last, and their gradients aren't needed
-    job = take_job(block)
+    job = take_job(buffer)
     while job < args.jobs:
         first, size, groups, begin = _read_slice(offset(slices, 4 * job))
         width = groups * lanes
@@ -294,21 +296,21 @@ def _backward(block, zero, lanes, stamp):
             for j in range(size):
                 for q in range(inputs):
                     x_grad[(first + j) * inputs + q] = d[q * width + j]
-        job = take_job(block)
+        job = take_job(buffer)
 
 
 @_jit
-def _weight_grad(block, zero, lanes, stamp):
+def _weight_grad(buffer, zero, lanes, stamp):
     """A job is a part of the gradients of weights and biases, summed over all slices in their order."""
-    args = _read_weight_grad(block)
+    args = _read_weight_grad(buffer)
     slices, weight_grad = pointer(args.slices, args.jobs), pointer(args.weight_grad, zero)
     bias_grad, has_bias = pointer(args.bias_grad, zero), args.bias_grad != 0
-    p, parts = _unpack(pointer(args.program, types.int32(0))), args.jobs
+    p, parts = _unpack(pointer(args.packed_plan, types.int32(0))), args.jobs
     n, runs, source = len(p.code), len(p.node), pointer(p.source.ctypes.data, types.int32(0))
     by_node = True
     for i in range(args.num_slices):
         by_node = by_node and _read_slice(offset(slices, 4 * i)).groups <= BY_NODE
-    job = take_job(block)
+    job = take_job(buffer)
     while job < parts:
         low, high = n * job // parts, n * (job + 1) // parts
         begin_run, end_run = (low, high) if by_node else (runs * job // parts, runs * (job + 1) // parts)
@@ -332,21 +334,21 @@ def _weight_grad(block, zero, lanes, stamp):
                         for j in range(width):
                             total += d[q * width + j]
                         bias_grad[p.bias_index[q]] = total
-        job = take_job(block)
+        job = take_job(buffer)
 
 
 @_jit
-def _sort(block, zero, lanes, stamp):
+def _sort(buffer, zero, lanes, stamp):
     """A job is a part of the weights, put into the order of the backward pass."""
-    args = _read_sort(block)
+    args = _read_sort(buffer)
     weight, weight_by_source = pointer(args.weight, zero), pointer(args.weight_by_source, zero)
-    p, parts = _unpack(pointer(args.program, types.int32(0))), args.jobs
+    p, parts = _unpack(pointer(args.packed_plan, types.int32(0))), args.jobs
     edges = len(p.back_edge)
-    job = take_job(block)
+    job = take_job(buffer)
     while job < parts:
         for k in range(edges * job // parts, edges * (job + 1) // parts):
             weight_by_source[k] = weight[p.back_edge[k]]
-        job = take_job(block)
+        job = take_job(buffer)
 
 
 def _stamp() -> int:
@@ -362,29 +364,29 @@ def _stamp() -> int:
 def _entries(stamp: int) -> dict[str, Any]:
     """The entries, each bound to the stamp, which thereby is part of its key in Numba's cache."""
 
-    def forward_float32(block):
-        _forward(block, types.float32(0), 16, stamp)
+    def forward_float32(buffer):
+        _forward(buffer, types.float32(0), 16, stamp)
 
-    def forward_float64(block):
-        _forward(block, types.float64(0), 8, stamp)
+    def forward_float64(buffer):
+        _forward(buffer, types.float64(0), 8, stamp)
 
-    def backward_float32(block):
-        _backward(block, types.float32(0), 16, stamp)
+    def backward_float32(buffer):
+        _backward(buffer, types.float32(0), 16, stamp)
 
-    def backward_float64(block):
-        _backward(block, types.float64(0), 8, stamp)
+    def backward_float64(buffer):
+        _backward(buffer, types.float64(0), 8, stamp)
 
-    def weight_grad_float32(block):
-        _weight_grad(block, types.float32(0), 16, stamp)
+    def weight_grad_float32(buffer):
+        _weight_grad(buffer, types.float32(0), 16, stamp)
 
-    def weight_grad_float64(block):
-        _weight_grad(block, types.float64(0), 8, stamp)
+    def weight_grad_float64(buffer):
+        _weight_grad(buffer, types.float64(0), 8, stamp)
 
-    def sort_float32(block):
-        _sort(block, types.float32(0), 16, stamp)
+    def sort_float32(buffer):
+        _sort(buffer, types.float32(0), 16, stamp)
 
-    def sort_float64(block):
-        _sort(block, types.float64(0), 8, stamp)
+    def sort_float64(buffer):
+        _sort(buffer, types.float64(0), 8, stamp)
 
     return locals()
 

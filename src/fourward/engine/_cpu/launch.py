@@ -21,13 +21,13 @@ from fourward.plan._plan import Plan
 GROUPS = (8, 4, 2, 1)  #: numbers of lane groups that a slice may have
 #: Multiplications below which a second thread costs more than it saves.
 THREAD_WORK = 100_000
-#: The version of packed programs: changes whenever kernels.Program does. An exported network may meet newer kernels.
+#: The version of packed plans: changes whenever kernels.PackedPlan does. An exported network may meet newer kernels.
 LAYOUT = 1
 PARTS = 4  #: parts of the weight gradients for each thread, so that none waits long for another
 
 
 class Shape(NamedTuple):
-    """The sizes of a program that a launch needs to know without reading it."""
+    """The sizes of a packed plan that a launch needs to know without reading it."""
 
     nodes: int
     inputs: int
@@ -37,12 +37,12 @@ class Shape(NamedTuple):
 
 
 def pack(plan: Plan) -> tuple[Tensor, Shape]:
-    """Pack a plan into the tensor that kernels.Program describes."""
+    """Pack a plan into the tensor that kernels.PackedPlan describes."""
     dag = plan.dag
     runs, (back, back_start, edge) = forward_runs(plan), backward_runs(plan)
     bias_index = np.full(dag.num_nodes, -1)
     bias_index[dag.num_inputs :] = plan.neuron
-    program = kernels.Program(
+    packed_plan = kernels.PackedPlan(
         node=runs.node,
         first=runs.first,
         last=runs.last,
@@ -65,7 +65,7 @@ def pack(plan: Plan) -> tuple[Tensor, Shape]:
         position=plan.position,
     )
     shape = Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, dag.num_edges, int(plan.needs_z.sum()))
-    return torch.from_numpy(_pack(program)), shape
+    return torch.from_numpy(_pack(packed_plan)), shape
 
 
 def _pack(fields: tuple[IntArray, ...]) -> IntArray:
@@ -80,12 +80,12 @@ def _pack(fields: tuple[IntArray, ...]) -> IntArray:
     return packed
 
 
-def check_layout(program: Tensor, shape: list[int]) -> None:
-    """Raise an EngineError if another version of fourward packed the program."""
-    if int(program[-1]) != LAYOUT:
+def check_layout(packed_plan: Tensor, shape: list[int]) -> None:
+    """Raise an EngineError if another version of fourward packed the plan."""
+    if int(packed_plan[-1]) != LAYOUT:
         raise EngineError(
             f"this network was exported by another version of fourward (expected layout {LAYOUT}, got "
-            f"{int(program[-1])}). Export it again with this version."
+            f"{int(packed_plan[-1])}). Export it again with this version."
         )
 
 
@@ -143,7 +143,7 @@ def _saved_threads(saved: Tensor) -> Any:
 
 
 def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
+    x: Tensor, weight: Tensor, bias: Tensor | None, packed_plan: Tensor, shape: Shape, key: Tensor | None, p: float,
     all_nodes: bool, needs_backward: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs (B, O) or all activations (B, N), and what the backward pass needs: a, then z, slice after slice."""
@@ -156,10 +156,10 @@ def forward(
     if needs_backward:
         _saved_threads(saved).value = num_threads
     a = saved.data_ptr()
-    block = kernels.forward_block(
+    buffer = kernels.forward_arguments(
         jobs=jobs,
         slices=table,
-        program=program.data_ptr(),
+        packed_plan=packed_plan.data_ptr(),
         all_nodes=all_nodes,
         inputs=shape.inputs,
         x=x.data_ptr(),
@@ -172,12 +172,12 @@ def forward(
         threshold=0 if key is None else threshold(p),
         p_bits=0 if key is None else float64_bits(p),
     )
-    threads.run(kernels.entry("forward", _NAMES[x.dtype]), block, jobs, num_threads)
+    threads.run(kernels.entry("forward", _NAMES[x.dtype]), buffer, jobs, num_threads)
     return out, saved
 
 
 def backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
+    out_grad: Tensor, weight: Tensor, packed_plan: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
     all_nodes: bool, needs_x_grad: bool, has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless needed), of the weights, and of the biases (empty if there are none)."""
@@ -190,15 +190,15 @@ def backward(
     weight_grad = torch.empty_like(weight)
     bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if has_bias else 0)
     d, by_source = out_grad.new_empty(shape.nodes * padded), torch.empty_like(weight)
-    code, a = program.data_ptr(), saved.data_ptr()
-    block = kernels.sort_block(
-        jobs=parts, program=code, weight=weight.data_ptr(), weight_by_source=by_source.data_ptr()
+    code, a = packed_plan.data_ptr(), saved.data_ptr()
+    buffer = kernels.sort_arguments(
+        jobs=parts, packed_plan=code, weight=weight.data_ptr(), weight_by_source=by_source.data_ptr()
     )
-    threads.run(kernels.entry("sort", dtype), block, parts, num_threads)
-    block = kernels.backward_block(
+    threads.run(kernels.entry("sort", dtype), buffer, parts, num_threads)
+    buffer = kernels.backward_arguments(
         jobs=jobs,
         slices=table,
-        program=code,
+        packed_plan=code,
         all_nodes=all_nodes,
         inputs=shape.inputs,
         x_grad=x_grad.data_ptr() if needs_x_grad else 0,
@@ -211,18 +211,18 @@ def backward(
         threshold=0 if key is None else threshold(p),
         p_bits=0 if key is None else float64_bits(p),
     )
-    threads.run(kernels.entry("backward", dtype), block, jobs, num_threads)
-    block = kernels.weight_grad_block(
+    threads.run(kernels.entry("backward", dtype), buffer, jobs, num_threads)
+    buffer = kernels.weight_grad_arguments(
         jobs=parts,
         slices=table,
         num_slices=jobs,
-        program=code,
+        packed_plan=code,
         a=a,
         d=d.data_ptr(),
         weight_grad=weight_grad.data_ptr(),
         bias_grad=bias_grad.data_ptr() if has_bias else 0,
     )
-    threads.run(kernels.entry("weight_grad", dtype), block, parts, num_threads)
+    threads.run(kernels.entry("weight_grad", dtype), buffer, parts, num_threads)
     return x_grad, weight_grad, bias_grad
 
 

@@ -231,13 +231,13 @@ def dot_run(typingctx: Any, row: Any, rows: Any, index: Any, result: Any, first:
 
 
 @intrinsic
-def take_job(typingctx: Any, block: Any) -> Any:
-    """The index of the next job, of a counter at the start of the block that all threads advance."""
+def take_job(typingctx: Any, buffer: Any) -> Any:
+    """The index of the next job, from a counter at the start of the argument buffer that all threads advance."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", args[0], ir.Constant(_I64, 1), "monotonic")
 
-    return types.int64(block), codegen
+    return types.int64(buffer), codegen
 
 
 @intrinsic

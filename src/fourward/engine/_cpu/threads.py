@@ -22,10 +22,10 @@ _forked = False
 _pool: ThreadPoolExecutor | None = None
 
 
-def run(entry: int, block: array[int], jobs: int, num_threads: int) -> None:
-    """Call an entry with a block of arguments in up to `num_threads` threads, and wait for them."""
-    block[0] = 0  # the next job
-    address = block.buffer_info()[0]
+def run(entry: int, buffer: array[int], jobs: int, num_threads: int) -> None:
+    """Call an entry with a buffer of arguments in up to `num_threads` threads, and wait for them."""
+    buffer[0] = 0  # the next job
+    address = buffer.buffer_info()[0]
     num_threads = min(num_threads, jobs)
     if num_threads <= 1:
         _callable(entry)(address)
@@ -39,7 +39,7 @@ def run(entry: int, block: array[int], jobs: int, num_threads: int) -> None:
     try:
         call(address)
     finally:
-        wait(futures)  # whatever happens here, nobody may still be writing when the caller frees the memory
+        wait(futures)  # also after an error: no thread may still write when the caller frees the memory
 
 
 @cache

@@ -24,7 +24,7 @@ from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
 from fourward.engine._gpu.pointer_table import NUM_SLOTS, write_addresses_kernel
 
 _FORWARD = (*FORWARD_TENSORS, "table")
-_BACKWARD = (*BACKWARD_SLOTS, "program", "table")
+_BACKWARD = (*BACKWARD_SLOTS, "packed_plan", "table")
 
 
 class _Pass:
@@ -36,11 +36,13 @@ class _Pass:
         self.key, self.config, self.shared = key, key.config, key.arguments
         self.persistent = self.config.strategy == "csr_persistent"
 
-    def read_levels(self, program: Tensor) -> list[tuple[int, int]]:
-        """The positions of each level; read from the card once."""
-        graphs, shape = find_graphs(program), self.key.shape
+    def read_levels(self, packed_plan: Tensor) -> list[tuple[int, int]]:
+        """The positions of each level; read from the GPU once."""
+        graphs, shape = find_graphs(packed_plan), self.key.shape
         if graphs.levels is None:
-            graphs.levels = list(pairwise(program[shape.level_start : shape.level_start + shape.levels + 1].tolist()))
+            graphs.levels = list(
+                pairwise(packed_plan[shape.level_start : shape.level_start + shape.levels + 1].tolist())
+            )
         return graphs.levels
 
     def grid(self, nodes: int, block: int) -> tuple[int]:
@@ -77,23 +79,23 @@ class Forward(_Pass):
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
         """Launch with FORWARD_TENSORS."""
-        program = tensors[6]
+        packed_plan = tensors[6]
         if self.persistent:
-            self.levels((*tensors, program))  # the table isn't used
+            self.levels((*tensors, packed_plan))  # the table isn't used
             return
 
         def write(table: Tensor) -> None:
             self.write_addresses((*tensors, table))
 
-        find_graphs(program).run(self, program.device, write, partial(self._launch_levels, tensors))
+        find_graphs(packed_plan).run(self, packed_plan.device, write, partial(self._launch_levels, tensors))
 
     def _launch_levels(self, tensors: tuple[Tensor, ...], table: Tensor) -> None:
         """Copy x to rows, compute each level, copy rows to out."""
-        program = tensors[6]
-        arguments = (*placeholders(tensors[:6]), program, table)
+        packed_plan = tensors[6]
+        arguments = (*placeholders(tensors[:6]), packed_plan, table)
         if self.key.shape.inputs:
             self.load_inputs(arguments)
-        for low, high in self.read_levels(program):
+        for low, high in self.read_levels(packed_plan):
             self.levels.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(arguments)
         self.store_outputs(arguments)
 
@@ -120,20 +122,20 @@ class Backward(_Pass):
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
         """Launch with BACKWARD_TENSORS."""
-        out_grad, dropout_key, x_grad, saved, weight_grad, bias_grad, program, weight = tensors
+        out_grad, dropout_key, x_grad, saved, weight_grad, bias_grad, packed_plan, weight = tensors
         shape = self.key.shape
-        by_source = weight.index_select(0, program[shape.out_edge : shape.out_edge + shape.edges])
+        by_source = weight.index_select(0, packed_plan[shape.out_edge : shape.out_edge + shape.edges])
         deltas = saved.new_empty(self.num_deltas, dtype=self.key.acc_dtype)
-        arguments = out_grad, by_source, dropout_key, x_grad, saved, deltas, weight_grad, bias_grad, program
+        arguments = out_grad, by_source, dropout_key, x_grad, saved, deltas, weight_grad, bias_grad, packed_plan
         if self.persistent:
-            self.levels((*arguments, program))  # the table isn't used
-            self._launch_weight_grad((*arguments, program))
+            self.levels((*arguments, packed_plan))  # the table isn't used
+            self._launch_weight_grad((*arguments, packed_plan))
             return
 
         def write(table: Tensor) -> None:
             self.write_addresses((*arguments, table))
 
-        find_graphs(program).run(self, program.device, write, partial(self._launch_levels, arguments))
+        find_graphs(packed_plan).run(self, packed_plan.device, write, partial(self._launch_levels, arguments))
 
     def _launch_weight_grad(self, arguments: tuple[Tensor, ...]) -> None:
         if self.weight_grad.grid[0]:
@@ -141,9 +143,9 @@ class Backward(_Pass):
 
     def _launch_levels(self, arguments: tuple[Tensor, ...], table: Tensor) -> None:
         """Compute each level from the last, then inputs if x's gradient is needed, then all weights."""
-        inputs, program = self.key.shape.inputs, arguments[8]
+        inputs, packed_plan = self.key.shape.inputs, arguments[8]
         input_level = [(0, inputs)] if self.key.needs_x_grad and inputs else []
         level_arguments = (*placeholders(arguments[:6]), *arguments[6:], table)
-        for low, high in reversed([*input_level, *self.read_levels(program)]):
+        for low, high in reversed([*input_level, *self.read_levels(packed_plan)]):
             self.levels.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(level_arguments)
         self._launch_weight_grad((*arguments, table))

@@ -14,7 +14,7 @@ from torch import Tensor
 from fourward.engine._gpu.kernel_launch import precompiling, take_row
 
 _Launches = Callable[[Tensor], None]  # with a pointer table
-MAX_GRAPHS = 128  #: captured for a network; the least recently used is evicted first
+MAX_GRAPHS = 128  #: CUDA graphs captured for a network; the least recently used is evicted first
 
 
 class _Graph:
@@ -27,7 +27,7 @@ class _Graph:
 
 @cache
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream of that very card; torch's own is of whichever card captured first."""
+    """A stream of this device; the one that torch captures on by default belongs to the device that captured first."""
     return torch.cuda.Stream(device)
 
 
@@ -43,10 +43,10 @@ def _capture(device: torch.device, launches: Callable[[], None]) -> torch.cuda.C
 
 
 class Graphs:
-    """The graphs captured for one program."""
+    """The CUDA graphs captured for one packed plan."""
 
     def __init__(self) -> None:
-        self.levels: list[tuple[int, int]] | None = None  # the positions of each level, once read from the card
+        self.levels: list[tuple[int, int]] | None = None  # the positions of each level, once read from the GPU
         self.graphs: OrderedDict[tuple[object, int], _Graph] = OrderedDict()
         self.lock = threading.Lock()  # between writing the table and the launches that read it
 
@@ -69,7 +69,9 @@ class Graphs:
                 entry = _Graph(self._take_table(device, stream))
                 first(entry.table)
                 rest(entry.table)
-                self.graphs[key] = entry  # only now: all is compiled, which nothing can be while a graph is captured
+                self.graphs[key] = (
+                    entry  # only now: by this time all kernels are compiled, which is impossible during capture
+                )
                 return
             self.graphs.move_to_end(key)
             if entry.graph is None:
@@ -89,10 +91,10 @@ class Graphs:
 _graphs: dict[int, Graphs] = {}
 
 
-def find_graphs(program: Tensor) -> Graphs:
-    """The graphs of a program, as long as it lives."""
-    graphs = _graphs.get(id(program))
+def find_graphs(packed_plan: Tensor) -> Graphs:
+    """The CUDA graphs of a packed plan, which are freed with it."""
+    graphs = _graphs.get(id(packed_plan))
     if graphs is None:
-        graphs = _graphs[id(program)] = Graphs()
-        weakref.finalize(program, _graphs.pop, id(program), None)
+        graphs = _graphs[id(packed_plan)] = Graphs()
+        weakref.finalize(packed_plan, _graphs.pop, id(packed_plan), None)
     return graphs

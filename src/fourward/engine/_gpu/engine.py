@@ -32,19 +32,19 @@ class Gpu(KernelEngine):
     """Triton kernels."""
 
     name = "gpu"
-    summary = "Triton kernels on a CUDA card, a program for each slice of the batch"
+    summary = "Triton kernels on a CUDA device, a program for each slice of the batch"
     launch_module = "fourward.engine._gpu.launch"
     dispatch_keys = ("CUDA", "CPU")  # CPU: Triton's interpreter
     supports_mixed_precision = True
 
     def supports(self, request: Request) -> str | None:
-        """Built-in activations on a CUDA card that Triton supports."""
+        """Built-in activations on a CUDA device that Triton supports."""
         if importlib.util.find_spec("triton") is None:
             return "Triton isn't installed (pip install triton)"
         if tuple(map(int, triton_version().split(".")[:2])) < MIN_TRITON:
             return f"it needs Triton {'.'.join(map(str, MIN_TRITON))} or newer, and {triton_version()} is installed"
         if request.device.type != "cuda" and not (interpreting() and request.device.type == "cpu"):
-            return f"the network is on {request.device}, not on a CUDA card (net.to('cuda') moves it there)"
+            return f"the network is on {request.device}, not on a CUDA device (net.to('cuda') moves it there)"
         if request.device.type == "cuda" and torch.cuda.get_device_capability(request.device) < (8, 0):
             return f"{torch.cuda.get_device_name(request.device)} has a compute capability below 8.0"
         if request.device.type == "cuda" and torch.version.hip is not None:
@@ -59,7 +59,7 @@ class Gpu(KernelEngine):
         return None
 
     def declines(self, request: Request) -> str | None:
-        """Triton's interpreter is for tests."""
+        """Decline Triton's interpreter, which is for tests."""
         return "Triton's interpreter is slow and for tests only" if request.device.type == "cpu" else None
 
     def prepare(self, plan: Plan) -> Runner:
@@ -69,12 +69,12 @@ class Gpu(KernelEngine):
 
 class _GpuRunner(KernelRunner):
     def describe(self) -> str:
-        """How a batch of 128 is computed, and why so."""
+        """The strategy for a batch of 128, and its reason."""
         return describe(self.shape)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _GpuRunner:
         super()._apply(fn, recurse)
-        device = self.program.device
+        device = self.packed_plan.device
         if device.type == "cuda":
             reserve_rows(device)  # counters that a CUDA graph captured later must find
         return self

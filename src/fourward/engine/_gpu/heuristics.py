@@ -14,11 +14,11 @@ from fourward.plan.activations import ACTIVATIONS
 #: Activations of an instruction or two, as bits.
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
 MAX_UNROLL = 32  #: steps of a sweep
-MAX_UNROLLED_ROWS = 128  #: of tiles in the unrolled steps of a forward sweep: more take too long to compile
+MAX_UNROLLED_ROWS = 128  #: rows of tiles in the unrolled steps of a forward sweep: more take too long to compile
 SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
-GRAD_PROGRAMS = 264  #: that saturate a card with gradients of weights
+GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
@@ -79,7 +79,7 @@ def choose_config(shape: Shape, batch: int) -> LaunchConfig:
 
 
 class ProductsConfig(NamedTuple):
-    """How the products between segments are spread over the card."""
+    """How the products between segments are spread over the GPU."""
 
     slices_per_program: int  #: they share the loads of weights
     split_k: int  #: programs that share the tiles of a panel
@@ -118,7 +118,7 @@ def max_unroll(codes: int) -> int:
 
 
 def describe(shape: Shape) -> str:
-    """How a batch of 128 is computed, and why so."""
+    """The strategy for a batch of 128, and its reason."""
     config = choose_config(shape, 128)
     if shape.layout == TILED:
         filled = shape.edges / (shape.tiles + shape.panels) / TILE_SIZE**2

@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter stands in for a card, as tests set it with TRITON_INTERPRET=1."""
+    """Whether Triton's interpreter stands in for a GPU, as tests set it with TRITON_INTERPRET=1."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
@@ -39,7 +39,7 @@ def bind(kernel: Any, tensors: Sequence[str], shared: Mapping[str, Any], explici
     """The arguments of a kernel after its tensors, by name and in the order of its parameters.
 
     Args:
-        kernel: Whose first parameters are tensors.
+        kernel: A kernel whose first parameters are tensors.
         tensors: Names of tensors; the kernel takes those that it has.
         shared: Arguments that kernels share; the kernel takes those that it has.
         explicit: Arguments for this kernel.
@@ -76,7 +76,7 @@ class Launch:
         grid: Programs along each axis.
         tensors: Names of the tensors that calls pass, in their order; the kernel takes those that it has.
         shared: Arguments that kernels share, by name; the kernel takes those that it has.
-        num_warps: Of each program.
+        num_warps: Number of warps of each program.
         renamed: Names of tensors for parameters that are called otherwise.
         explicit: All other arguments, by name.
     """
@@ -89,7 +89,7 @@ class Launch:
         arguments = bind(kernel, list(renamed), shared, explicit)
         sources = [renamed[name] for name in _parameters(kernel) if name in renamed]
         self.kernel, self.grid, self.num_warps, self.arguments = kernel, grid, num_warps, arguments
-        self.order = [tensors.index(name) for name in sources]  # of the tensors in a call
+        self.order = [tensors.index(name) for name in sources]  # index of each tensor in a call
         self.unaligned = [i for i, name in enumerate(sources) if name in UNALIGNED]
         self.rest = tuple(arguments.values())
         self.constants = tuple(value for name, value in arguments.items() if _parameters(kernel)[name])
@@ -115,7 +115,7 @@ class Launch:
         if self.compiled is None or bits % 16:
             self._launch_jit(tensors, bits % 16 == 0)
         elif tensors[0].get_device() == torch._C._cuda_getDevice():
-            self.compiled(*pointers, *self.rest)  # integers spare Triton a question to the driver for each tensor
+            self.compiled(*pointers, *self.rest)  # given integers, Triton doesn't query the driver for each tensor
         else:
             with torch.cuda.device(tensors[0].device):
                 self.compiled(*pointers, *self.rest)
@@ -134,7 +134,7 @@ class Launch:
             self.compiled = compiled[(*self.grid, 1, 1)[:3]]
 
     def _compile(self, arguments: Sequence[Tensor], device: int) -> None:
-        with torch.cuda.device(device), suppress(Exception):  # it is raised again by the launch
+        with torch.cuda.device(device), suppress(Exception):  # the launch raises it again
             self.kernel.warmup(*arguments, *self.rest, grid=self.grid, num_warps=self.num_warps, num_stages=1)
 
 
@@ -174,25 +174,25 @@ def placeholders(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 @cache
 def max_resident_programs(device: torch.device, num_warps: int) -> int:
-    """The number of programs of so many warps that are surely resident on a card at once.
+    """The number of programs of so many warps that are surely resident on a GPU at once.
 
     A multiprocessor holds 8 warps, whatever their registers, if it has the 18 KiB of shared memory that a sweep may
     need for each; else one program.
     """
     if device.type != "cuda":
         return 4 * 8 // num_warps
-    card = torch.cuda.get_device_properties(device)
-    per_multiprocessor = 8 // num_warps if card.shared_memory_per_multiprocessor >= 160 << 10 else 1
-    return card.multi_processor_count * per_multiprocessor
+    properties = torch.cuda.get_device_properties(device)
+    per_multiprocessor = 8 // num_warps if properties.shared_memory_per_multiprocessor >= 160 << 10 else 1
+    return properties.multi_processor_count * per_multiprocessor
 
 
-_blocks: list[Tensor] = []  # all that were ever allocated: a captured graph may use a row for ever
-_rows: dict[int, list[Tensor]] = {}  # rows of 16 int64 zeros that are unused so far, by card
+_blocks: list[Tensor] = []  # all that were ever allocated: a captured graph may use a row at any time
+_rows: dict[int, list[Tensor]] = {}  # rows of 16 int64 zeros that are unused so far, by device index
 _counters: dict[tuple[int, int], Tensor] = {}
 
 
 def reserve_rows(device: torch.device) -> None:
-    """Allocate rows of zeros on a card, before a graph is captured there."""
+    """Allocate rows of zeros on a GPU, before a graph is captured there."""
     index = torch.cuda.current_device() if device.index is None else device.index
     if not _rows.get(index):
         _blocks.append(torch.zeros(4096, 16, dtype=torch.int64, device=torch.device("cuda", index)))

@@ -19,8 +19,8 @@ from fourward.errors import EngineError
 __all__ = ["Shape", "backward", "check_layout", "empty_saved", "forward"]
 
 
-def check_layout(program: Tensor, shape: list[int]) -> None:
-    """Refuse a program that another version of fourward packed."""
+def check_layout(packed_plan: Tensor, shape: list[int]) -> None:
+    """Raise an EngineError if another version of fourward packed the plan."""
     if shape[0] != LAYOUT_VERSION:
         raise EngineError(
             f"this network was exported by another version of fourward: expected layout {LAYOUT_VERSION}, got "
@@ -44,13 +44,13 @@ def empty_saved(x: Tensor, shape: Shape) -> Tensor:
 
 
 class _ForwardPass(NamedTuple):
-    columns: int  #: of the result
+    columns: int  #: number of columns of the result
     saved_size: int
     launches: tiled_launch.Forward | csr_launch.Forward
 
 
 _BackwardPass = tiled_launch.Backward | csr_launch.Backward
-MAX_PASSES = 1024  #: that are stored in each direction; the oldest is evicted first
+MAX_PASSES = 1024  #: passes that are stored in each direction; the oldest is evicted first
 _forward_passes: dict[tuple[Any, ...], _ForwardPass] = {}
 _backward_passes: dict[tuple[Any, ...], _BackwardPass] = {}
 
@@ -72,8 +72,8 @@ def _store(passes: dict[tuple[Any, ...], Any], index: tuple[Any, ...], key: Laun
 def _build_forward(key: LaunchKey) -> _ForwardPass:
     if key.device.type != "cuda" and not interpreting():
         raise EngineError(
-            f"expected tensors on a CUDA card, for which this network was made, got {key.device}. "
-            f"net.to({str(key.device)!r}) chooses another engine; a network that was exported on a card has to be "
+            f"expected tensors on a CUDA device, for which this network was made, got {key.device}. "
+            f"net.to({str(key.device)!r}) chooses another engine; a network that was exported on a GPU has to be "
             "exported again after that."
         )
     saved_size = count_saved(key.shape, key.batch, key.dtype, key.needs_backward)
@@ -99,7 +99,7 @@ def _precompile(*calls: _Call) -> None:
 
 
 def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, program: Tensor, shape: Shape, key: Tensor | None, p: float,
+    x: Tensor, weight: Tensor, bias: Tensor | None, packed_plan: Tensor, shape: Shape, key: Tensor | None, p: float,
     all_nodes: bool, needs_backward: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs (B, O) or all activations (B, N), and what the backward pass needs.
@@ -112,10 +112,10 @@ def forward(
             f"expected biases of the weights' dtype and device, {weight.dtype} on {weight.device}, got {bias.dtype} "
             f"on {bias.device}. net.to() brings them together."
         )
-    if not device == weight.device == program.device:
+    if not device == weight.device == packed_plan.device:
         raise EngineError(
             f"expected all tensors on one device, got x on {device}, weights on {weight.device} and the plan on "
-            f"{program.device}."
+            f"{packed_plan.device}."
         )
     originals = x, weight, bias
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
@@ -133,14 +133,22 @@ def forward(
     columns, saved_size, launches = forward_pass
     out, saved = x.new_empty(batch, columns), x.new_empty(saved_size)
     if batch and columns:
-        tensors = x, weight, weight if bias is None else bias, program if key is None else key, out, saved, program
+        tensors = (
+            x,
+            weight,
+            weight if bias is None else bias,
+            packed_plan if key is None else key,
+            out,
+            saved,
+            packed_plan,
+        )
         if not launches.precompiled:
             calls: list[_Call] = [(launches, tensors)]
             needs_grad = [tensor is not None and tensor.requires_grad for tensor in originals]
             if needs_backward and any(needs_grad):
                 needs_x_grad, has_bias = needs_grad[0], bias is not None
                 calls += _prepare_backward(
-                    out, weight, program, shape, saved, key, p, all_nodes, needs_x_grad, has_bias
+                    out, weight, packed_plan, shape, saved, key, p, all_nodes, needs_x_grad, has_bias
                 )[1:]
             _precompile(*calls)
         launches(tensors)
@@ -148,7 +156,7 @@ def forward(
 
 
 def _prepare_backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
+    out_grad: Tensor, weight: Tensor, packed_plan: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
     all_nodes: bool, needs_x_grad: bool, has_bias: bool,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], _Call]:  # fmt: skip
     """Uninitialised gradients, and the call that computes them."""
@@ -165,19 +173,19 @@ def _prepare_backward(
         )  # fmt: skip
         launches = _build_backward(launch_key)
         _store(_backward_passes, index, launch_key, launches)
-    read_key, written_bias = program if key is None else key, bias_grad if has_bias else weight_grad
-    tensors = out_grad, read_key, x_grad, saved, weight_grad, written_bias, program, weight
+    read_key, written_bias = packed_plan if key is None else key, bias_grad if has_bias else weight_grad
+    tensors = out_grad, read_key, x_grad, saved, weight_grad, written_bias, packed_plan, weight
     return (x_grad, weight_grad, bias_grad), (launches, tensors)
 
 
 def backward(
-    out_grad: Tensor, weight: Tensor, program: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
+    out_grad: Tensor, weight: Tensor, packed_plan: Tensor, shape: Shape, saved: Tensor, key: Tensor | None, p: float,
     all_nodes: bool, needs_x_grad: bool, has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty unless needed), of the weights, and of the biases (empty if there are none)."""
     out_grad = plain(out_grad)
     grads, (launches, tensors) = _prepare_backward(
-        out_grad, plain(weight), program, shape, saved, key, p, all_nodes, needs_x_grad, has_bias
+        out_grad, plain(weight), packed_plan, shape, saved, key, p, all_nodes, needs_x_grad, has_bias
     )
     if out_grad.numel():
         if not launches.precompiled:

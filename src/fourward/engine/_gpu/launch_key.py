@@ -13,8 +13,8 @@ from fourward.engine._gpu.packing import Shape
 
 #: The tensors of a pass, in the order in which it is called with them. Without biases (dropout), another tensor of
 #: that dtype (of integers) takes the place of bias (key), and its values aren't used.
-FORWARD_TENSORS = ("x", "weight", "bias", "key", "out", "saved", "program")
-BACKWARD_TENSORS = ("out_grad", "key", "x_grad", "saved", "weight_grad", "bias_grad", "program", "weight")
+FORWARD_TENSORS = ("x", "weight", "bias", "key", "out", "saved", "packed_plan")
+BACKWARD_TENSORS = ("out_grad", "key", "x_grad", "saved", "weight_grad", "bias_grad", "packed_plan", "weight")
 
 TRITON_DTYPES = {
     torch.float32: tl.float32,
@@ -34,14 +34,14 @@ class LaunchKey(NamedTuple):
 
     shape: Shape
     batch: int
-    dtype: torch.dtype  #: of the activations
-    weight_dtype: torch.dtype  #: of the weights and biases
+    dtype: torch.dtype  #: dtype of the activations
+    weight_dtype: torch.dtype  #: dtype of the weights and biases
     device: torch.device
     has_bias: bool
     dropout_p: float | None
     all_nodes: bool  #: the result is the activations of all nodes, not of the outputs
     needs_backward: bool  #: a backward pass follows, or this is it
-    needs_x_grad: bool  #: in a backward pass
+    needs_x_grad: bool  #: in a backward pass: the gradient of x is needed
 
     @property
     def config(self) -> heuristics.LaunchConfig:

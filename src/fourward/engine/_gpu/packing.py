@@ -13,7 +13,7 @@ from fourward.engine._gpu.tiling import TILE_SIZE, Tiles, count_blocks, cut_tile
 from fourward.plan._plan import Plan
 
 ALIGN = 16  #: elements; every field starts at a multiple of this
-TILED, CSR = 1, 2  #: layouts of a program
+TILED, CSR = 1, 2  #: layouts of a packed plan
 #: Version of both layouts; another number whenever a field of `Shape` changes, or MAX_DIRECT_INPUTS or MAX_SEGMENT, on
 #: which the contents of fields depend. An exported network may be run by newer kernels.
 LAYOUT_VERSION = 3
@@ -22,7 +22,7 @@ MAX_SEGMENT = 8  #: panels that one launch computes; more panels are several seg
 
 
 class Shape(NamedTuple):
-    """Sizes of a program, then the offset of each of its fields; those of the other layout are 0."""
+    """Sizes of a packed plan, then the offset of each of its fields; those of the other layout are 0."""
 
     layout_version: int
     layout: int
@@ -32,9 +32,9 @@ class Shape(NamedTuple):
     edges: int
     codes: int  #: bit c is set if some neuron's activation is c
     needs_z: int  #: 1 if some derivative needs z
-    rows: int  #: of the activations
+    rows: int  #: rows of the activations
     input_blocks: int
-    tiles: int  #: off the diagonal
+    tiles: int  #: tiles off the diagonal
     panels: int
     segment: int  #: panels of a segment, a power of two
     empty_tiles: int  #: forward slots without a tile
@@ -77,7 +77,7 @@ class Shape(NamedTuple):
     node_row: int  #: the row of each node
 
     def __hash__(self) -> int:
-        """Of a few fields, since every call of a network looks up its launches by its shape."""
+        """Hash a few fields only, since every call of a network looks up its launches by its shape."""
         return hash((self.nodes, self.edges, self.code, self.codes))
 
     @property
@@ -102,7 +102,7 @@ def count_direct_inputs(inputs: int) -> int:
 
 
 def pack(plan: Plan, layout: int) -> tuple[Tensor, Shape]:
-    """The program of a plan, and its shape."""
+    """Pack a plan, and return the tensor and its shape."""
     sizes, fields = _tiled_fields(plan) if layout == TILED else _csr_fields(plan)
     offsets, parts, end = {}, [], 0
     for name, field in fields.items():
@@ -157,7 +157,7 @@ def _tiled_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
 def _local_tile_start(tiles: Tiles, tile_panel: IntArray, input_blocks: int) -> IntArray:
     """(P,) the first tile of each panel that starts in its own segment; inputs belong to the first segment."""
     panels = len(tiles.tile_start) - 1
-    first_block = input_blocks + np.arange(panels) // MAX_SEGMENT * MAX_SEGMENT  # of each panel's segment
+    first_block = input_blocks + np.arange(panels) // MAX_SEGMENT * MAX_SEGMENT  # first block of each panel's segment
     first_block[:MAX_SEGMENT] = 0
     remote = np.bincount(tile_panel[tiles.tile_block < first_block[tile_panel]], minlength=panels)
     start: IntArray = tiles.tile_start[:-1] + remote
@@ -168,7 +168,7 @@ def _remote_out_tile_start(tiles: Tiles, input_blocks: int) -> IntArray:
     """(R,) the first tile out of each block that ends beyond its own segment."""
     blocks = len(tiles.out_tile_start) - 1
     block = np.repeat(np.arange(blocks), np.diff(tiles.out_tile_start))
-    end_panel = (np.maximum(block - input_blocks, 0) // MAX_SEGMENT + 1) * MAX_SEGMENT  # of each block's segment
+    end_panel = (np.maximum(block - input_blocks, 0) // MAX_SEGMENT + 1) * MAX_SEGMENT  # end of each block's segment
     start: IntArray = tiles.out_tile_start[:-1] + np.bincount(block[tiles.out_panel < end_panel], minlength=blocks)
     return start
 

@@ -1,4 +1,4 @@
-"""A table on the card that holds the addresses of a call's tensors, from which kernels load their pointers.
+"""A table on the GPU that holds the addresses of a call's tensors, from which kernels load their pointers.
 
 A captured CUDA graph bakes in the arguments of its launches. Kernels that load their pointers from this table instead
 let one graph serve whatever tensors the next call brings. The table is 16 int64: two for counters, then 14 slots.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NUM_SLOTS = 8  #: that `write_addresses_kernel` writes
+NUM_SLOTS = 8  #: number of slots that `write_addresses_kernel` writes
 
 
 @triton.jit

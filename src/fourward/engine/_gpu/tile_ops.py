@@ -28,7 +28,7 @@ def _popcount(x):
 
 
 @triton.jit
-def decode_tile_edges(program, edge_mask_at, first_edge_at):
+def decode_tile_edges(packed_plan, edge_mask_at, first_edge_at):
     """Which edges of a tile exist, and their indices: two (32 targets, 32 sources).
 
     Target t has an edge from source k if bit k of edge_mask[t] is set. Its edges are consecutive from first_edge[t] on,
@@ -36,8 +36,8 @@ def decode_tile_edges(program, edge_mask_at, first_edge_at):
     """
     offs_k = tl.arange(0, 32).to(tl.uint32)[None, :]
     offs_t = tl.arange(0, 32)
-    edge_mask = tl.load(program + edge_mask_at + offs_t).to(tl.uint32, bitcast=True)[:, None]
-    first_edge = tl.load(program + first_edge_at + offs_t)[:, None]
+    edge_mask = tl.load(packed_plan + edge_mask_at + offs_t).to(tl.uint32, bitcast=True)[:, None]
+    first_edge = tl.load(packed_plan + first_edge_at + offs_t)[:, None]
     lowest_bit = tl.full((1, 32), 1, tl.uint32)
     return ((edge_mask >> offs_k) & 1) != 0, first_edge + _popcount(edge_mask & ((lowest_bit << offs_k) - 1))
 
@@ -59,10 +59,10 @@ def packed_tiles(saved, count, ACC_DTYPE: tl.constexpr):
 
 
 @triton.jit
-def block_rows(program, at, first, last, TILE_GROUP: tl.constexpr):
-    """(TILE_GROUP, 32) the rows of the blocks that stand in the program at first:last; -1 from last on."""
+def block_rows(packed_plan, at, first, last, TILE_GROUP: tl.constexpr):
+    """(TILE_GROUP, 32) the rows of the blocks that the packed plan lists at first:last; -1 from last on."""
     tile = first + tl.arange(0, TILE_GROUP)
-    block = tl.load(program + at + tile, mask=tile < last, other=-1)
+    block = tl.load(packed_plan + at + tile, mask=tile < last, other=-1)
     return tl.where(block[:, None] >= 0, block[:, None] * 32 + tl.arange(0, 32)[None, :], -1)
 
 
@@ -199,8 +199,8 @@ def take_quad(z, t, BLOCK_B: tl.constexpr):
 
 
 @triton.jit
-def dropout_scales(program, key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE: tl.constexpr):
+def dropout_scales(packed_plan, key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE: tl.constexpr):
     """(BLOCK_B, 32) the factors of dropout at these rows; `key` is the loaded key of the pass."""
-    node_hash = hash_node(key, tl.load(program + NODE + row))
-    hidden = tl.load(program + HIDDEN + row)
+    node_hash = hash_node(key, tl.load(packed_plan + NODE + row))
+    hidden = tl.load(packed_plan + HIDDEN + row)
     return dropout_factor(node_hash[None, :], samples[:, None], threshold, p_bits, hidden[None, :], ACC_DTYPE)

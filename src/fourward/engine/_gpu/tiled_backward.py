@@ -49,7 +49,7 @@ _OUT_GRAD, _KEY, _WEIGHT, _X_GRAD, _SAVED, _DELTAS, _PARTIALS, _WEIGHT_GRAD, _BI
 
 @triton.jit
 def _tile_products_backward(
-    panel_deltas, packed, program, column, OUT_TILE, OUT_PANEL, first, last,
+    panel_deltas, packed, packed_plan, column, OUT_TILE, OUT_PANEL, first, last,
     BLOCK_B: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """sum_j W_j d_j over the tiles first:last out of a block, TILE_GROUP at a time: (len(column), 32).
@@ -59,16 +59,16 @@ def _tile_products_backward(
     acc = tl.zeros((TILE_GROUP, 32, column.shape[0]), ACC_DTYPE)
     for j in tl.range(first, last, TILE_GROUP, num_stages=STAGES):
         # Invariant: acc[g] holds the tiles first + g, first + g + TILE_GROUP, ... below j.
-        d = load_rows(panel_deltas, block_rows(program, OUT_PANEL, j, last, TILE_GROUP), column, BLOCK_B, ACC_DTYPE)
+        d = load_rows(panel_deltas, block_rows(packed_plan, OUT_PANEL, j, last, TILE_GROUP), column, BLOCK_B, ACC_DTYPE)
         offsets = j + tl.arange(0, TILE_GROUP)
-        tile = tl.load(program + OUT_TILE + offsets, mask=offsets < last, other=0)
+        tile = tl.load(packed_plan + OUT_TILE + offsets, mask=offsets < last, other=0)
         acc = tl.dot(load_tiles(packed, tile, offsets < last), d, acc, input_precision="ieee", out_dtype=ACC_DTYPE)
     return reduce_group(acc)
 
 
 @triton.jit
 def _edge_sums_backward(
-    panel_deltas, weight, program, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last,
+    panel_deltas, weight, packed_plan, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last,
     BLOCK_B: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """The same sums over the edges that exist, and no others: (BLOCK_B, 32)."""
@@ -76,12 +76,12 @@ def _edge_sums_backward(
     offs_k = tl.arange(0, 32)
     s = tl.zeros((BLOCK_B, 32), ACC_DTYPE)
     for j in range(first, last):
-        tile = tl.load(program + OUT_TILE + j)
-        row = tl.load(program + OUT_PANEL + j) * 32
+        tile = tl.load(packed_plan + OUT_TILE + j)
+        row = tl.load(packed_plan + OUT_PANEL + j) * 32
         for t in range(32):
             d = tl.load(panel_deltas + (row + t) * BLOCK_B + offs_b).to(ACC_DTYPE)
-            edge_mask = tl.load(program + EDGE_MASK + tile * 32 + t)
-            first_edge = tl.load(program + FIRST_EDGE + tile * 32 + t)
+            edge_mask = tl.load(packed_plan + EDGE_MASK + tile * 32 + t)
+            first_edge = tl.load(packed_plan + FIRST_EDGE + tile * 32 + t)
             w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_k, ACC_DTYPE)
             s += tl.where(exists[None, :], d[:, None] * w[None, :], 0.0)
     return s
@@ -89,7 +89,7 @@ def _edge_sums_backward(
 
 @triton.jit
 def _activation_grads(
-    values, z_values, program, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+    values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
     CODES: tl.constexpr, HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """(BLOCK_B, 32) d a / d z = f'(z), times the factor of dropout.
@@ -102,9 +102,9 @@ def _activation_grads(
         z = tl.load(z_values + at).to(ACC_DTYPE)
     code = tl.full((1, 32), 0, tl.int32)
     if CODES & (CODES - 1) != 0:
-        code += tl.load(program + CODE + row)[None, :]
+        code += tl.load(packed_plan + CODE + row)[None, :]
     if HAS_DROPOUT:
-        scale = dropout_scales(program, pass_key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
+        scale = dropout_scales(packed_plan, pass_key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
         return activation_grad(z, a / tl.where(scale == 0, 1.0, scale), code, CODES) * scale
     return activation_grad(z, a, code, CODES)
 
@@ -149,7 +149,7 @@ def _load_out_grad(out_grad, column, samples, B, columns, ACC_DTYPE: tl.constexp
 
 @triton.jit
 def _backward_by_edges(
-    out_grad, weight, values, z_values, deltas, pass_key, program, samples, B, columns, input_blocks,
+    out_grad, weight, values, z_values, deltas, pass_key, packed_plan, samples, B, columns, input_blocks,
     threshold, p_bits, first_panel, last_panel, CODE, NODE, HIDDEN, OUT_COLUMN, OUT_TILE_START, OUT_TILE, OUT_PANEL,
     EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
     BLOCK_B: tl.constexpr, CODES: tl.constexpr, HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr,
@@ -162,23 +162,33 @@ def _backward_by_edges(
         panel = last_panel - 1 - i
         row = (input_blocks + panel) * 32 + offs_k
         at = row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
-        first = tl.load(program + OUT_TILE_START + input_blocks + panel)
-        last = tl.load(program + OUT_TILE_START + input_blocks + panel + 1)
+        first = tl.load(packed_plan + OUT_TILE_START + input_blocks + panel)
+        last = tl.load(packed_plan + OUT_TILE_START + input_blocks + panel + 1)
         s = _edge_sums_backward(
-            panel_deltas, weight, program, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last, BLOCK_B, ACC_DTYPE
+            panel_deltas,
+            weight,
+            packed_plan,
+            OUT_TILE,
+            OUT_PANEL,
+            EDGE_MASK,
+            FIRST_EDGE,
+            first,
+            last,
+            BLOCK_B,
+            ACC_DTYPE,
         )
-        column = tl.load(program + OUT_COLUMN + row)[None, :]
+        column = tl.load(packed_plan + OUT_COLUMN + row)[None, :]
         s += _load_out_grad(out_grad, column, samples[:, None], B, columns, ACC_DTYPE)
         dadz = _activation_grads(
-            values, z_values, program, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+            values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
         )  # fmt: skip
         for step in range(32):
             # Invariant: s includes all neurons after t of this panel.
             t = 31 - step
             d = take_column(s * dadz, t, BLOCK_B)
-            edge_mask = tl.load(program + DIAGONAL_EDGE_MASK + panel * 32 + t)
-            first_edge = tl.load(program + DIAGONAL_FIRST_EDGE + panel * 32 + t)
+            edge_mask = tl.load(packed_plan + DIAGONAL_EDGE_MASK + panel * 32 + t)
+            first_edge = tl.load(packed_plan + DIAGONAL_FIRST_EDGE + panel * 32 + t)
             w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_k, ACC_DTYPE)
             s += tl.where(exists[None, :], d * w[None, :], 0.0)
         tl.store(deltas + at, s * dadz)
@@ -187,7 +197,7 @@ def _backward_by_edges(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def tiled_backward_kernel(
-    out_grad, key, weight, x_grad, saved, deltas, partials, weight_grad, bias_grad, program, table,
+    out_grad, key, weight, x_grad, saved, deltas, partials, weight_grad, bias_grad, packed_plan, table,
     B, I, columns, rows, input_blocks, tiles, panels, slices, threshold: tl.int64, p_bits: tl.int64,
     first_panel, last_panel, num_counters,
     CODE, NODE, HIDDEN, OUT_COLUMN, OUT_TILE_START, END_TILE, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE,
@@ -241,7 +251,7 @@ def tiled_backward_kernel(
     end = (input_blocks + first_panel) * 32
     # The sums start as g and what later segments contribute; those of all panels are loaded at once.
     panel_rows = row[None, :, None] - 32 * tl.arange(0, SEGMENT)[None, None, :]
-    panel_columns = tl.load(program + OUT_COLUMN + panel_rows, mask=panel_rows >= end, other=-1)
+    panel_columns = tl.load(packed_plan + OUT_COLUMN + panel_rows, mask=panel_rows >= end, other=-1)
     initial = _load_out_grad(out_grad, panel_columns, samples[:, None, None], B, columns, ACC_DTYPE)
     if SPLIT_K:
         partial_at = slice_id * size + panel_rows * BLOCK_B + offs_b[:, None, None]
@@ -258,7 +268,7 @@ def tiled_backward_kernel(
         row = (input_blocks + panel) * 32 + offs_k
         at = row[None, :] * BLOCK_B + offs_b[:, None]
         dadz = _activation_grads(
-            values, z_values, program, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+            values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
         )  # fmt: skip
         sums = _sweep_backward(sums, dadz, tile_rows, quad_weights, t, UNROLL, SEGMENT, QUADS, BLOCK_B)
@@ -270,7 +280,7 @@ def tiled_backward_kernel(
     if tl.sum(nonfinite) != 0:
         tl.debug_barrier()
         _backward_by_edges(
-            out_grad, weight, values, z_values, slice_deltas, pass_key, program, samples, B, columns, input_blocks,
+            out_grad, weight, values, z_values, slice_deltas, pass_key, packed_plan, samples, B, columns, input_blocks,
             threshold, p_bits, first_panel, last_panel, CODE, NODE, HIDDEN, OUT_COLUMN, OUT_TILE_START, OUT_TILE,
             OUT_PANEL, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
             BLOCK_B, CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
@@ -280,21 +290,21 @@ def tiled_backward_kernel(
         panel_deltas = slice_deltas + input_blocks * 32 * BLOCK_B
         for j in range(input_blocks):
             row = j * 32 + offs_k
-            first = tl.load(program + OUT_TILE_START + j)
-            last = tl.load(program + END_TILE + j)
+            first = tl.load(packed_plan + OUT_TILE_START + j)
+            last = tl.load(packed_plan + END_TILE + j)
             s = _tile_products_backward(
-                panel_deltas, packed, program, offs_b, OUT_TILE, OUT_PANEL, first, last, BLOCK_B, 2, 1, ACC_DTYPE
+                panel_deltas, packed, packed_plan, offs_b, OUT_TILE, OUT_PANEL, first, last, BLOCK_B, 2, 1, ACC_DTYPE
             )
             if SPLIT_K:
                 input_at = slice_id * size + row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
                 s += load_partials(partials, input_at, True, stride, SPLIT_K)
             if tl.sum(is_nonfinite(s)) != 0:
-                last = tl.load(program + OUT_TILE_START + j + 1)
+                last = tl.load(packed_plan + OUT_TILE_START + j + 1)
                 s = _edge_sums_backward(
-                    panel_deltas, weight, program, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last,
+                    panel_deltas, weight, packed_plan, OUT_TILE, OUT_PANEL, EDGE_MASK, FIRST_EDGE, first, last,
                     BLOCK_B, ACC_DTYPE,
                 )  # fmt: skip
-            column = tl.load(program + OUT_COLUMN + row)[None, :]
+            column = tl.load(packed_plan + OUT_COLUMN + row)[None, :]
             s += _load_out_grad(out_grad, column, samples[:, None], B, columns, ACC_DTYPE)
             mask = (row < I)[None, :] & (samples < B)[:, None]
             tl.store(x_grad + samples[:, None].to(tl.int64) * I + row[None, :], s, mask=mask)
@@ -338,7 +348,7 @@ def _reduce_split_k(acc, bias_acc, workspace, tiles, i, HAS_BIAS: tl.constexpr, 
 
 @triton.jit(do_not_specialize=RUNTIME)
 def tiled_weight_grad_kernel(
-    saved, deltas, weight_grad, bias_grad, program, table,
+    saved, deltas, weight_grad, bias_grad, packed_plan, table,
     B, rows, input_blocks, tiles, panels, slices,
     TILE_BLOCK, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE, BIAS_INDEX, TILE_PANEL,
     BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SPLIT_K: tl.constexpr,
@@ -357,8 +367,8 @@ def tiled_weight_grad_kernel(
     i = tl.program_id(0)
     diagonal = i >= tiles
     offs_k = tl.arange(0, 32)
-    panel = tl.load(program + TILE_PANEL + i, mask=i < tiles, other=0)
-    block = tl.load(program + TILE_BLOCK + i, mask=i < tiles, other=0)
+    panel = tl.load(packed_plan + TILE_PANEL + i, mask=i < tiles, other=0)
+    block = tl.load(packed_plan + TILE_BLOCK + i, mask=i < tiles, other=0)
     panel = tl.where(diagonal, i - tiles, panel)
     block = tl.where(diagonal, input_blocks + i - tiles, block)
     size = (rows * BLOCK_B).to(tl.int64)
@@ -381,17 +391,17 @@ def tiled_weight_grad_kernel(
     if complete:
         edge_mask_at = tl.where(diagonal, DIAGONAL_EDGE_MASK + (i - tiles) * 32, EDGE_MASK + i * 32)
         first_edge_at = tl.where(diagonal, DIAGONAL_FIRST_EDGE + (i - tiles) * 32, FIRST_EDGE + i * 32)
-        exists, edge = decode_tile_edges(program, edge_mask_at, first_edge_at)
+        exists, edge = decode_tile_edges(packed_plan, edge_mask_at, first_edge_at)
         tl.store(weight_grad + edge, acc, mask=exists)
         if HAS_BIAS:
-            index = tl.load(program + BIAS_INDEX + (input_blocks + panel) * 32 + offs_k)
+            index = tl.load(packed_plan + BIAS_INDEX + (input_blocks + panel) * 32 + offs_k)
             tl.store(bias_grad + index, bias_acc, mask=(index >= 0) & diagonal)
 
 
 @triton.jit(do_not_specialize=RUNTIME)
 def tiled_products_backward_kernel(
-    program, table, rows, input_blocks, slices, forward_slots, first_block, FIRST_TILE, END_TILE, OUT_TILE, OUT_PANEL,
-    BLOCK_B: tl.constexpr, SLICES_PER_PROGRAM: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr,
+    packed_plan, table, rows, input_blocks, slices, forward_slots, first_block, FIRST_TILE, END_TILE, OUT_TILE,
+    OUT_PANEL, BLOCK_B: tl.constexpr, SLICES_PER_PROGRAM: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr,
     SAVE_Z: tl.constexpr, X_DTYPE: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """partials[:, :, rows of a segment] = what all panels after the segment contribute to it.
@@ -405,10 +415,10 @@ def tiled_products_backward_kernel(
     size = (rows * BLOCK_B).to(tl.int64)
     packed = packed_tiles(saved, slices * size * (2 if SAVE_Z else 1), ACC_DTYPE) + forward_slots * 1024
     column, exists = slice_columns(tl.program_id(0) * SLICES_PER_PROGRAM, slices, size, BLOCK_B, SLICES_PER_PROGRAM)
-    first, last = split_range(tl.load(program + FIRST_TILE + block), tl.load(program + END_TILE + block))
+    first, last = split_range(tl.load(packed_plan + FIRST_TILE + block), tl.load(packed_plan + END_TILE + block))
     panel_deltas = deltas + input_blocks * 32 * BLOCK_B
     s = _tile_products_backward(
-        panel_deltas, packed, program, column, OUT_TILE, OUT_PANEL, first, last,
+        panel_deltas, packed, packed_plan, column, OUT_TILE, OUT_PANEL, first, last,
         BLOCK_B, TILE_GROUP, STAGES, ACC_DTYPE,
     )  # fmt: skip
     row = block * 32 + tl.arange(0, 32)

@@ -8,19 +8,20 @@ activation to all lanes by a warp shuffle, and each lane adds its contribution t
 and of all later panels of the segment. The latency of a shuffle is several times that of the FMA that waits for it, so
 with QUADS the sums of four neurons are broadcast at once, and each lane computes redundantly what the four contribute
 to each other. Rows of tiles come by way of shared memory, one to two loop iterations ahead. Where a network has several
-segments, the contributions of all earlier segments are products of tiles, spread over the card (a kernel of its own).
+segments, the contributions of all earlier segments are products of tiles, spread over the GPU (a kernel of its own).
 
 A tile multiplies activations by 0 where there is no edge, which is NaN for an infinite or NaN activation. So every sum
 is checked, and a slice with a sum that isn't finite is recomputed edge by edge.
 
 Layout of what the pointers point to (S slices, R rows: inputs then neurons, each filled up to whole blocks of 32):
-    saved     (S, R, BLOCK_B) activations; where SAVE_Z, z in the same layout; then packed weights in the accumulation
-              dtype, 1024 per tile: `forward_slots` tiles (SEGMENT for each block); all `tiles` as (source, target),
-              where there are several segments or a backward pass follows; for that pass, SEGMENT for each panel
-    partials  (SPLIT_K, S, R, BLOCK_B) contributions of earlier segments
-    program   int32: the fields of `packing.Shape`; an upper-case parameter is the offset of the field of that name
-    table     the pointer table; its first two int64, as four int32, are counters that launches leave at 0:
-              packers that are done, programs that have waited, tickets, and one unused
+    saved         (S, R, BLOCK_B) activations; where SAVE_Z, z in the same layout; then packed weights in the
+                  accumulation dtype, 1024 per tile: `forward_slots` tiles (SEGMENT for each block); all `tiles` as
+                  (source, target), where there are several segments or a backward pass follows; for that pass,
+                  SEGMENT for each panel
+    partials      (SPLIT_K, S, R, BLOCK_B) contributions of earlier segments
+    packed_plan   int32: the fields of `packing.Shape`; an upper-case parameter is the offset of the field of that name
+    table         the pointer table; its first two int64, as four int32, are counters that launches leave at 0:
+                  packers that are done, programs that have waited, tickets, and one unused
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _WEIGHT, _BIAS, _KEY, _OUT, _SAVED, _PARTIALS = (tl.constexpr(i) for i in range(
 
 @triton.jit
 def _pack_tiles(
-    weight, packed, program, tiles, panels, forward_slots, num_empty_tiles, packer, packers,
+    weight, packed, packed_plan, tiles, panels, forward_slots, num_empty_tiles, packer, packers,
     FORWARD_SLOT, BACKWARD_SLOT, EMPTY_SLOT, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
     row_major, needs_backward, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
@@ -72,11 +73,11 @@ def _pack_tiles(
     target = source[:, None]
     for i in range(packer, tiles + panels, packers):
         diagonal = i >= tiles
-        forward_slot = tl.load(program + FORWARD_SLOT + i)
-        backward_slot = tl.load(program + BACKWARD_SLOT + i)
+        forward_slot = tl.load(packed_plan + FORWARD_SLOT + i)
+        backward_slot = tl.load(packed_plan + BACKWARD_SLOT + i)
         edge_mask_at = tl.where(diagonal, DIAGONAL_EDGE_MASK + (i - tiles) * 32, EDGE_MASK + i * 32)
         first_edge_at = tl.where(diagonal, DIAGONAL_FIRST_EDGE + (i - tiles) * 32, FIRST_EDGE + i * 32)
-        exists, edge = decode_tile_edges(program, edge_mask_at, first_edge_at)
+        exists, edge = decode_tile_edges(packed_plan, edge_mask_at, first_edge_at)
         w = tl.load(weight + edge, mask=exists, other=0.0).to(ACC_DTYPE)
         if forward_slot >= 0:
             tl.store(packed + forward_slot * 1024 + source // 4 * 128 + target * 4 + source % 4, w)
@@ -86,20 +87,20 @@ def _pack_tiles(
             at = packed + (forward_slots + tiles + backward_slot) * 1024
             tl.store(at + target // 4 * 128 + source * 4 + target % 4, w)
     for i in range(packer, num_empty_tiles, packers):
-        slot = tl.load(program + EMPTY_SLOT + i)
+        slot = tl.load(packed_plan + EMPTY_SLOT + i)
         tl.store(packed + slot * 1024 + tl.arange(0, 1024), tl.zeros((1024,), ACC_DTYPE))
 
 
 @triton.jit
 def _tile_products(
-    values, packed, program, column, TILE_BLOCK, first, last,
+    values, packed, packed_plan, column, TILE_BLOCK, first, last,
     BLOCK_B: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """sum_j W_j^T a_j over the tiles first:last into a panel, TILE_GROUP at a time: (len(column), 32)."""
     acc = tl.zeros((TILE_GROUP, 32, column.shape[0]), ACC_DTYPE)
     for j in tl.range(first, last, TILE_GROUP, num_stages=STAGES):
         # Invariant: acc[g] holds the tiles first + g, first + g + TILE_GROUP, ... below j.
-        a = load_rows(values, block_rows(program, TILE_BLOCK, j, last, TILE_GROUP), column, BLOCK_B, ACC_DTYPE)
+        a = load_rows(values, block_rows(packed_plan, TILE_BLOCK, j, last, TILE_GROUP), column, BLOCK_B, ACC_DTYPE)
         tile = j + tl.arange(0, TILE_GROUP)
         w = tl.permute(load_tiles(packed, tile, tile < last), (0, 2, 1))
         acc = tl.dot(w, a, acc, input_precision="ieee", out_dtype=ACC_DTYPE)
@@ -108,7 +109,7 @@ def _tile_products(
 
 @triton.jit
 def _edge_sums(
-    values, weight, program, TILE_BLOCK, EDGE_MASK, FIRST_EDGE, first, last,
+    values, weight, packed_plan, TILE_BLOCK, EDGE_MASK, FIRST_EDGE, first, last,
     BLOCK_B: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """The same sums over the edges that exist, and no others: (BLOCK_B, 32)."""
@@ -116,9 +117,9 @@ def _edge_sums(
     offs_t = tl.arange(0, 32)
     z = tl.zeros((BLOCK_B, 32), ACC_DTYPE)
     for tile in range(first, last):
-        edge_mask = tl.load(program + EDGE_MASK + tile * 32 + offs_t)
-        first_edge = tl.load(program + FIRST_EDGE + tile * 32 + offs_t)
-        row = tl.load(program + TILE_BLOCK + tile) * 32
+        edge_mask = tl.load(packed_plan + EDGE_MASK + tile * 32 + offs_t)
+        first_edge = tl.load(packed_plan + FIRST_EDGE + tile * 32 + offs_t)
+        row = tl.load(packed_plan + TILE_BLOCK + tile) * 32
         for k in range(32):
             a = tl.load(values + (row + k) * BLOCK_B + offs_b).to(ACC_DTYPE)
             w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_t * 0 + k, ACC_DTYPE)
@@ -184,24 +185,24 @@ def _add_inputs(x_block, sums, rows, first, COUNT: tl.constexpr, SEGMENT: tl.con
 
 
 @triton.jit
-def _load_biases(bias, program, BIAS_INDEX, row, end, HAS_BIAS: tl.constexpr, ACC_DTYPE: tl.constexpr):
+def _load_biases(bias, packed_plan, BIAS_INDEX, row, end, HAS_BIAS: tl.constexpr, ACC_DTYPE: tl.constexpr):
     """The biases of these rows, in their shape; 0 from the end on, and for rows that have none."""
     z = tl.zeros_like(row).to(ACC_DTYPE)
     if HAS_BIAS:
-        index = tl.load(program + BIAS_INDEX + row, mask=row < end, other=-1)
+        index = tl.load(packed_plan + BIAS_INDEX + row, mask=row < end, other=-1)
         z = tl.load(bias + index, mask=index >= 0, other=0.0).to(ACC_DTYPE)
     return z
 
 
 @triton.jit
 def _load_direct_rows(
-    weight, program, DIRECT_EDGE_MASK, DIRECT_FIRST_EDGE, end,
+    weight, packed_plan, DIRECT_EDGE_MASK, DIRECT_FIRST_EDGE, end,
     COUNT: tl.constexpr, SEGMENT: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """The rows of COUNT inputs, as `load_tile_rows` has them, gathered from the flat weights."""
     row = tl.arange(0, 32)[:, None, None] + 32 * tl.arange(0, SEGMENT)[None, :, None]
-    edge_mask = tl.load(program + DIRECT_EDGE_MASK + row, mask=row < end, other=0)
-    first_edge = tl.load(program + DIRECT_FIRST_EDGE + row, mask=row < end, other=0)
+    edge_mask = tl.load(packed_plan + DIRECT_EDGE_MASK + row, mask=row < end, other=0)
+    first_edge = tl.load(packed_plan + DIRECT_FIRST_EDGE + row, mask=row < end, other=0)
     w, _ = load_edge_weights(weight, edge_mask, first_edge, tl.arange(0, COUNT)[None, None, :], ACC_DTYPE)
     return unstack(tl.reshape(w, (1, 32, SEGMENT * COUNT)), 1, 32, SEGMENT * COUNT)
 
@@ -223,37 +224,37 @@ def _load_inputs(x, samples, block, B, I, ACC_DTYPE: tl.constexpr):
 
 @triton.jit
 def _copy_inputs(
-    x, values, out, program, OUT_COLUMN, samples, B, I, input_blocks, columns,
+    x, values, out, packed_plan, OUT_COLUMN, samples, B, I, input_blocks, columns,
     BLOCK_B: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """Copy x[samples] to the first rows of values (R, BLOCK_B), and to out where an input is also an output."""
     for j in range(input_blocks):
         row = j * 32 + tl.arange(0, 32)
-        column = tl.load(program + OUT_COLUMN + row)
+        column = tl.load(packed_plan + OUT_COLUMN + row)
         x_block = _load_inputs(x, samples, j, B, I, ACC_DTYPE)
         tl.store(values + row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None], x_block)
         _store_outputs(x_block, out, column[None, :], samples, B, columns)
 
 
 @triton.jit
-def _load_codes(program, CODE, row, rows, BLOCK_B: tl.constexpr, CODES: tl.constexpr):
+def _load_codes(packed_plan, CODE, row, rows, BLOCK_B: tl.constexpr, CODES: tl.constexpr):
     """(BLOCK_B, 32) activation codes of these rows; zeros that nobody reads if all neurons have the same."""
     code = tl.zeros((BLOCK_B, 32), tl.int32)
     if CODES & (CODES - 1) != 0:
-        code += tl.load(program + CODE + row, mask=row < rows, other=0)[None, :]
+        code += tl.load(packed_plan + CODE + row, mask=row < rows, other=0)[None, :]
     return code
 
 
 @triton.jit
 def _load_dropout_scales(
-    program, pass_key, row, samples, rows, NODE, HIDDEN, threshold, p_bits,
+    packed_plan, pass_key, row, samples, rows, NODE, HIDDEN, threshold, p_bits,
     BLOCK_B: tl.constexpr, HAS_DROPOUT: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
     """(BLOCK_B, 32) factors of dropout at these rows; rows beyond the last repeat the last."""
     scale = tl.zeros((BLOCK_B, 32), ACC_DTYPE)
     if HAS_DROPOUT:
         row = tl.minimum(row, rows - 1)
-        scale = dropout_scales(program, pass_key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
+        scale = dropout_scales(packed_plan, pass_key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
     return scale
 
 
@@ -281,7 +282,7 @@ def _reset_counters(counters, waited, slices, COUNT: tl.constexpr):
 
 @triton.jit
 def _forward_by_edges(
-    values, z_values, out, weight, bias, pass_key, program, samples, input_blocks, threshold, p_bits,
+    values, z_values, out, weight, bias, pass_key, packed_plan, samples, input_blocks, threshold, p_bits,
     first_panel, last_panel, B, columns, rows, CODE, NODE, HIDDEN, BIAS_INDEX, OUT_COLUMN, TILE_START, TILE_BLOCK,
     EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
     BLOCK_B: tl.constexpr, CODES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
@@ -292,17 +293,17 @@ def _forward_by_edges(
     offs_k = tl.arange(0, 32)
     for panel in range(first_panel, last_panel):
         row = (input_blocks + panel) * 32 + offs_k
-        first = tl.load(program + TILE_START + panel)
-        last = tl.load(program + TILE_START + panel + 1)
-        z = _edge_sums(values, weight, program, TILE_BLOCK, EDGE_MASK, FIRST_EDGE, first, last, BLOCK_B, ACC_DTYPE)
+        first = tl.load(packed_plan + TILE_START + panel)
+        last = tl.load(packed_plan + TILE_START + panel + 1)
+        z = _edge_sums(values, weight, packed_plan, TILE_BLOCK, EDGE_MASK, FIRST_EDGE, first, last, BLOCK_B, ACC_DTYPE)
         at = row[None, :] * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
-        z += _load_biases(bias, program, BIAS_INDEX, row, rows, HAS_BIAS, ACC_DTYPE)[None, :]
-        code = _load_codes(program, CODE, row, rows, BLOCK_B, CODES)
+        z += _load_biases(bias, packed_plan, BIAS_INDEX, row, rows, HAS_BIAS, ACC_DTYPE)[None, :]
+        code = _load_codes(packed_plan, CODE, row, rows, BLOCK_B, CODES)
         scale = _load_dropout_scales(
-            program, pass_key, row, samples, rows, NODE, HIDDEN, threshold, p_bits, BLOCK_B, HAS_DROPOUT, ACC_DTYPE
+            packed_plan, pass_key, row, samples, rows, NODE, HIDDEN, threshold, p_bits, BLOCK_B, HAS_DROPOUT, ACC_DTYPE
         )
-        edge_mask = tl.load(program + DIAGONAL_EDGE_MASK + panel * 32 + offs_k)
-        first_edge = tl.load(program + DIAGONAL_FIRST_EDGE + panel * 32 + offs_k)
+        edge_mask = tl.load(packed_plan + DIAGONAL_EDGE_MASK + panel * 32 + offs_k)
+        first_edge = tl.load(packed_plan + DIAGONAL_FIRST_EDGE + panel * 32 + offs_k)
         for t in range(32):
             # Invariant: z includes all neurons before t of this panel.
             a = _activation(z, code, scale, CODES, HAS_DROPOUT, X_DTYPE, ACC_DTYPE)
@@ -310,7 +311,7 @@ def _forward_by_edges(
             w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_k * 0 + t, ACC_DTYPE)
             z += tl.where(exists[None, :], a * w[None, :], 0.0)
         a = _activation(z, code, scale, CODES, HAS_DROPOUT, X_DTYPE, ACC_DTYPE)
-        _store_outputs(a, out, tl.load(program + OUT_COLUMN + row)[None, :], samples, B, columns)
+        _store_outputs(a, out, tl.load(packed_plan + OUT_COLUMN + row)[None, :], samples, B, columns)
         tl.store(values + at, a)
         if SAVE_Z:
             tl.store(z_values + at, z)
@@ -319,7 +320,7 @@ def _forward_by_edges(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def tiled_forward_kernel(
-    x, weight, bias, key, out, saved, partials, program, table,
+    x, weight, bias, key, out, saved, partials, packed_plan, table,
     B, I, columns, rows, input_blocks, tiles, panels, packers, num_empty_tiles, slices,
     threshold: tl.int64, p_bits: tl.int64, first_panel, last_panel, needs_backward,
     CODE, NODE, HIDDEN, BIAS_INDEX, OUT_COLUMN, TILE_START, TILE_BLOCK, FORWARD_SLOT, BACKWARD_SLOT, EMPTY_SLOT,
@@ -336,7 +337,7 @@ def tiled_forward_kernel(
     arguments have the right dtypes, but may be other tensors by then.
 
     The first `packers` programs pack the weights, the others wait until all have done so. Where there are more
-    programs than a card holds, those that wait could keep out those that they wait for: then a program's role comes
+    programs than a GPU holds, those that wait could keep out those that they wait for: then a program's role comes
     from a ticket, drawn in the order in which programs start (TICKETS).
 
     One loop runs over the inputs, one over all panels, UNROLL rows of tiles at a time, so that loads are under way
@@ -367,7 +368,7 @@ def tiled_forward_kernel(
     if slice_id < 0:
         if SPLIT_K == 0:  # after the first launch all tiles are packed
             _pack_tiles(
-                weight, packed, program, tiles, panels, (input_blocks + panels) * SEGMENT, num_empty_tiles, role,
+                weight, packed, packed_plan, tiles, panels, (input_blocks + panels) * SEGMENT, num_empty_tiles, role,
                 packers, FORWARD_SLOT, BACKWARD_SLOT, EMPTY_SLOT, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK,
                 DIAGONAL_FIRST_EDGE, FIRST_SEGMENT | (needs_backward != 0), needs_backward != 0, ACC_DTYPE,
             )  # fmt: skip
@@ -386,27 +387,29 @@ def tiled_forward_kernel(
         end = (input_blocks + last_panel) * 32
         # The sums start as biases and what earlier segments contribute; those of all panels are loaded at once.
         panel_rows = row[None, :, None] + 32 * tl.arange(0, SEGMENT)[None, None, :]
-        initial = _load_biases(bias, program, BIAS_INDEX, panel_rows, end, HAS_BIAS, ACC_DTYPE)
+        initial = _load_biases(bias, packed_plan, BIAS_INDEX, panel_rows, end, HAS_BIAS, ACC_DTYPE)
         initial = initial + tl.zeros((BLOCK_B, 1, 1), ACC_DTYPE)
         if SPLIT_K:
             partial_at = slice_id * size + panel_rows * BLOCK_B + offs_b[:, None, None]
             initial += load_partials(partials, partial_at, panel_rows < end, stride, SPLIT_K)
         sums = unstack(initial, BLOCK_B, 32, SEGMENT)
-        column = tl.load(program + OUT_COLUMN + panel_rows, mask=panel_rows < end, other=-1)
+        column = tl.load(packed_plan + OUT_COLUMN + panel_rows, mask=panel_rows < end, other=-1)
         out_columns = unstack(column, 1, 32, SEGMENT)
-        code = _load_codes(program, CODE, row, rows, BLOCK_B, CODES)
-        next_code = _load_codes(program, CODE, row + 32, rows, BLOCK_B, CODES)
+        code = _load_codes(packed_plan, CODE, row, rows, BLOCK_B, CODES)
+        next_code = _load_codes(packed_plan, CODE, row + 32, rows, BLOCK_B, CODES)
         scale = _load_dropout_scales(
-            program, pass_key, row, samples, rows, NODE, HIDDEN, threshold, p_bits, BLOCK_B, HAS_DROPOUT, ACC_DTYPE
+            packed_plan, pass_key, row, samples, rows, NODE, HIDDEN, threshold, p_bits, BLOCK_B, HAS_DROPOUT, ACC_DTYPE
         )
         if SPLIT_K == 0:  # what doesn't need the packed weights is done while they are packed
-            _copy_inputs(x, values, out, program, OUT_COLUMN, samples, B, I, input_blocks, columns, BLOCK_B, ACC_DTYPE)
+            _copy_inputs(
+                x, values, out, packed_plan, OUT_COLUMN, samples, B, I, input_blocks, columns, BLOCK_B, ACC_DTYPE
+            )
             x_block = _load_inputs(x, samples, 0, B, I, ACC_DTYPE)
             next_x_block = _load_inputs(x, samples, 1, B, I, ACC_DTYPE)
             if DIRECT_INPUTS:
                 for _ in range(tl.cdiv(I, DIRECT_INPUTS)):  # once: after a loop, Triton keeps the sums in one layout
                     direct_rows = _load_direct_rows(
-                        weight, program, DIRECT_EDGE_MASK, DIRECT_FIRST_EDGE, last_panel * 32,
+                        weight, packed_plan, DIRECT_EDGE_MASK, DIRECT_FIRST_EDGE, last_panel * 32,
                         DIRECT_INPUTS, SEGMENT, ACC_DTYPE,
                     )  # fmt: skip
                     sums = _add_inputs(x_block, sums, direct_rows, 0, DIRECT_INPUTS, SEGMENT, BLOCK_B)
@@ -449,15 +452,15 @@ def tiled_forward_kernel(
                 sums = shift(sums, SEGMENT)
                 out_columns = shift(out_columns, SEGMENT)
                 code = next_code
-                next_code = _load_codes(program, CODE, row + 64, rows, BLOCK_B, CODES)
+                next_code = _load_codes(packed_plan, CODE, row + 64, rows, BLOCK_B, CODES)
                 scale = _load_dropout_scales(
-                    program, pass_key, row + 32, samples, rows, NODE, HIDDEN, threshold, p_bits,
+                    packed_plan, pass_key, row + 32, samples, rows, NODE, HIDDEN, threshold, p_bits,
                     BLOCK_B, HAS_DROPOUT, ACC_DTYPE,
                 )  # fmt: skip
         if tl.sum(nonfinite) != 0:
             tl.debug_barrier()
             _forward_by_edges(
-                values, z_values, out, weight, bias, pass_key, program, samples, input_blocks, threshold, p_bits,
+                values, z_values, out, weight, bias, pass_key, packed_plan, samples, input_blocks, threshold, p_bits,
                 first_panel, last_panel, B, columns, rows, CODE, NODE, HIDDEN, BIAS_INDEX, OUT_COLUMN, TILE_START,
                 TILE_BLOCK, EDGE_MASK, FIRST_EDGE, DIAGONAL_EDGE_MASK, DIAGONAL_FIRST_EDGE,
                 BLOCK_B, CODES, HAS_BIAS, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
@@ -468,7 +471,7 @@ def tiled_forward_kernel(
 
 @triton.jit(do_not_specialize=RUNTIME)
 def tiled_products_kernel(
-    program, table, rows, input_blocks, slices, forward_slots, first_panel, FIRST_TILE, END_TILE, TILE_BLOCK,
+    packed_plan, table, rows, input_blocks, slices, forward_slots, first_panel, FIRST_TILE, END_TILE, TILE_BLOCK,
     BLOCK_B: tl.constexpr, SLICES_PER_PROGRAM: tl.constexpr, TILE_GROUP: tl.constexpr, STAGES: tl.constexpr,
     SAVE_Z: tl.constexpr, X_DTYPE: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
@@ -483,8 +486,10 @@ def tiled_products_kernel(
     size = (rows * BLOCK_B).to(tl.int64)
     packed = packed_tiles(saved, slices * size * (2 if SAVE_Z else 1), ACC_DTYPE) + forward_slots * 1024
     column, exists = slice_columns(tl.program_id(0) * SLICES_PER_PROGRAM, slices, size, BLOCK_B, SLICES_PER_PROGRAM)
-    first, last = split_range(tl.load(program + FIRST_TILE + panel), tl.load(program + END_TILE + panel))
-    z = _tile_products(saved, packed, program, column, TILE_BLOCK, first, last, BLOCK_B, TILE_GROUP, STAGES, ACC_DTYPE)
+    first, last = split_range(tl.load(packed_plan + FIRST_TILE + panel), tl.load(packed_plan + END_TILE + panel))
+    z = _tile_products(
+        saved, packed, packed_plan, column, TILE_BLOCK, first, last, BLOCK_B, TILE_GROUP, STAGES, ACC_DTYPE
+    )
     row = (input_blocks + panel) * 32 + tl.arange(0, 32)
     partial = partials + tl.program_id(2) * slices * size
     tl.store(partial + row[None, :] * BLOCK_B + column[:, None], z, mask=exists[:, None])

@@ -22,7 +22,7 @@ from fourward.engine._gpu.tiled_forward import tiled_forward_kernel, tiled_produ
 _FORWARD = (*FORWARD_TENSORS, "partials", "table")
 _BACKWARD = (
     *("out_grad", "key", "weight", "x_grad", "saved", "deltas", "partials", "weight_grad", "bias_grad"),
-    *("program", "table"),
+    *("packed_plan", "table"),
 )
 
 
@@ -31,14 +31,14 @@ class Forward:
 
     def __init__(self, key: LaunchKey) -> None:
         self.precompiled = False
-        self.first, *self.rest = _forward_launches(key)  # of a segment, of products, of a segment, ...
+        self.first, *self.rest = _forward_launches(key)  # alternately of a segment and of products
         self.acc_dtype, self.num_partials = key.acc_dtype, _count_partials(key)
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
         """Launch with FORWARD_TENSORS."""
-        program = tensors[6]
+        packed_plan = tensors[6]
         if not self.rest:
-            self.first((*tensors, tensors[5], counters(program.device)))  # partials aren't used
+            self.first((*tensors, tensors[5], counters(packed_plan.device)))  # partials aren't used
             return
         arguments = *tensors, _workspace(tensors[0], self.num_partials, self.acc_dtype)
 
@@ -47,7 +47,9 @@ class Forward:
             for launch in self.rest:
                 launch(captured)
 
-        find_graphs(program).run(self, program.device, lambda table: self.first((*arguments, table)), launch_rest)
+        find_graphs(packed_plan).run(
+            self, packed_plan.device, lambda table: self.first((*arguments, table)), launch_rest
+        )
 
 
 class Backward:
@@ -63,13 +65,13 @@ class Backward:
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
         """Launch with BACKWARD_TENSORS."""
-        out_grad, dropout_key, x_grad, saved, weight_grad, bias_grad, program, weight = tensors
+        out_grad, dropout_key, x_grad, saved, weight_grad, bias_grad, packed_plan, weight = tensors
         deltas = _workspace(saved, self.num_deltas, self.acc_dtype)
         partials = _workspace(saved, self.num_partials, self.acc_dtype) if self.rest else deltas
-        arguments = out_grad, dropout_key, weight, x_grad, saved, deltas, partials, weight_grad, bias_grad, program
+        arguments = out_grad, dropout_key, weight, x_grad, saved, deltas, partials, weight_grad, bias_grad, packed_plan
         if not self.rest:
-            self.first((*arguments, program))  # the table isn't used
-            self.weight_grad((*arguments, program))
+            self.first((*arguments, packed_plan))  # the table isn't used
+            self.weight_grad((*arguments, packed_plan))
             return
 
         def launch_rest(table: Tensor) -> None:
@@ -78,7 +80,9 @@ class Backward:
                 launch(captured)
             self.weight_grad(captured)
 
-        find_graphs(program).run(self, program.device, lambda table: self.first((*arguments, table)), launch_rest)
+        find_graphs(packed_plan).run(
+            self, packed_plan.device, lambda table: self.first((*arguments, table)), launch_rest
+        )
 
 
 def _workspace(like: Tensor, size: int, dtype: torch.dtype) -> Tensor:

@@ -19,7 +19,7 @@ TILE_SIZE = 32  #: rows of a block: as many as bits in an edge mask, and as thre
 
 
 class Tiles(NamedTuple):
-    """P panels, R blocks (those of inputs, then one for each panel), M tiles off the diagonal."""
+    """P panels, U blocks (those of inputs, then one for each panel), M tiles off the diagonal."""
 
     row: IntArray  #: (N,) the row of each position
     tile_start: IntArray  #: (P+1,) the tiles into panel v are tile_start[v]:tile_start[v+1], by block
@@ -28,7 +28,7 @@ class Tiles(NamedTuple):
     first_edge: IntArray  #: (M*32,) the plan's edge of the lowest of these bits
     diagonal_edge_mask: IntArray  #: (P*32,) the same for the diagonal tile of each panel
     diagonal_first_edge: IntArray  #: (P*32,)
-    out_tile_start: IntArray  #: (R+1,) the tiles out of block u are at out_tile_start[u]:out_tile_start[u+1], by panel
+    out_tile_start: IntArray  #: (U+1,) the tiles out of block u are at out_tile_start[u]:out_tile_start[u+1], by panel
     out_tile: IntArray  #: (M,) the index of each of these tiles
     out_panel: IntArray  #: (M,) the panel where it ends
 
