@@ -104,7 +104,7 @@ def test_corrupt_files(tmp_path, corrupt):
 
 def test_foreign_and_broken_files(tmp_path):
     path = tmp_path / "net.safetensors"
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="file not found"):
         fw.load(path)
     with pytest.raises(FileError, match=r"is a folder without best.safetensors"):
         fw.load(tmp_path)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-BEST = "best.safetensors"  #: in the folder of a run: the checkpoint with the lowest validation loss
-LAST = "last.safetensors"  #: likewise: the checkpoint after the latest epoch
+BEST = "best.safetensors"  #: file name, in the folder of a run, of the checkpoint with the lowest validation loss
+LAST = "last.safetensors"  #: file name, in the folder of a run, of the checkpoint after the latest epoch
 
 
 @contextmanager

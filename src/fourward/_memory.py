@@ -9,7 +9,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still allocate, or None if the system doesn't tell."""
+    """Bytes that this process can still allocate, or None if the system doesn't report it."""
     limits = (_system_memory(), _cgroup_memory())
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -25,7 +25,7 @@ def _system_memory() -> int | None:
 
 
 def _cgroup_memory() -> int | None:
-    """What is left of a container's limit."""
+    """Bytes left below a container's limit, or None without one."""
     try:
         limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
         return max(int(limit) - int(used), 0)
@@ -34,7 +34,7 @@ def _cgroup_memory() -> int | None:
 
 
 def format_bytes(count: float) -> str:
-    """A number of bytes, in the largest unit of which there is at least one.
+    """Format a number of bytes in the largest unit that doesn't exceed it.
 
     >>> format_bytes(3 * 2**30), format_bytes(12)
     ('3.0 GiB', '12 bytes')

@@ -37,7 +37,7 @@ from fourward.nn._fourward import FourWard, builtin_activation_names, check_netw
 Tensors = dict[str, Tensor]
 Metadata = dict[str, Any]  #: a JSON object
 
-#: Goes up when an older fourward could no longer read the files.
+#: Incremented when older versions of fourward can no longer read the files.
 FORMAT = 1
 _KEY = "fourward"
 _ARRAYS = ("edges", "inputs", "outputs", "level", "activation")
@@ -91,7 +91,7 @@ def serialize_network(net: FourWard) -> tuple[Tensors, Metadata]:
 def deserialize_network(
     path: str | Path, tensors: Mapping[str, Tensor], metadata: Metadata, **options: Any
 ) -> FourWard:
-    """The network in what `read_safetensors(path)` returned; options as in FourWard."""
+    """Rebuild the network from what `read_safetensors(path)` returned; options as in FourWard."""
     with corrupt_file_errors(path):
         info = metadata["network"]
         arrays = {name: tensors[f"network.{name}"].numpy() for name in _ARRAYS}
@@ -132,17 +132,19 @@ def read_safetensors(path: str | Path) -> tuple[Tensors, Metadata]:
         if not path.exists():
             raise FileError(f"{path.parent} is a folder without {BEST}. Expected a file, or the folder of a run.")
     if not path.is_file():
-        raise FileError(f"no such file: {path}.")
+        raise FileError(f"file not found: {path}.")
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except SafetensorError as error:
         raise FileError(
             f"{path} is not a safetensors file, or it is truncated ({error}). Restore it from another copy."
         ) from None
     if text is None:
-        raise FileError(f"{path} is a safetensors file that fourward didn't write. Expected one of fourward.save.")
+        raise FileError(
+            f"{path} is a safetensors file that fourward didn't write. Expected a file that fourward.save wrote."
+        )
     with corrupt_file_errors(path):
         metadata = dict(json.loads(text))
         if metadata["format"] > FORMAT:
@@ -155,7 +157,7 @@ def read_safetensors(path: str | Path) -> tuple[Tensors, Metadata]:
 
 @contextmanager
 def corrupt_file_errors(path: str | Path) -> Iterator[None]:
-    """Raise whatever goes wrong within as a FileError that calls the file corrupt."""
+    """Turn errors in the block into a FileError, which says that the file is corrupt."""
     try:
         yield
     except EngineError:

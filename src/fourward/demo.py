@@ -113,7 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fourward.demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder of the picture (default: demo)")
     parser.add_argument("--epochs", type=int, default=40, help="training epochs (default: 40)")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights, the split and the batches (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the weights, the split and the batches (default: 0)"
+    )
     run(**vars(parser.parse_args()))
 
 

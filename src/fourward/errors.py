@@ -1,4 +1,4 @@
-"""All errors of fourward. A message has what was expected, what it got instead, and how to repair it."""
+"""All errors of fourward. A message says what was expected, what was got instead, and how to repair it."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class FourwardError(Exception):
     """Base class of all errors that fourward raises.
 
     Args:
-        message: What was expected and what it got instead, as sentences.
+        message: What was expected and what was got instead, as sentences.
         repairs: Options that repair it; `str(error)` names them after the message.
     """
 
-    exit_code = 2  #: of the command line: 2 for bad input, 1 for a failure
+    exit_code = 2  #: exit code of the command line: 2 for bad input, 1 for a failure
 
     def __init__(self, message: str = "", *repairs: Repair) -> None:
         super().__init__(message)
@@ -104,7 +104,7 @@ class LayeringError(FourwardError, ValueError):
 
 
 class PlanError(FourwardError, ValueError):
-    """A plan violates its invariants: a bug of fourward, not of the caller."""
+    """A plan violates its invariants: a bug in fourward, not in the caller."""
 
 
 class InputError(FourwardError, ValueError):

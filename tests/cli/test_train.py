@@ -186,7 +186,7 @@ def test_bad_checkpoints(folder, capsys):
     cases = {
         ("evaluate", "cut.safetensors"): "truncated",
         ("predict", "cut.safetensors", "t.csv"): "truncated",
-        ("evaluate", "nothing"): "no such file: nothing",
+        ("evaluate", "nothing"): "file not found: nothing",
         ("evaluate", "a", "--graph", "er:30:0.2:1"): "checkpoint of another graph",
         ("train", "er:30:0.2:1", "--out", "a", "--resume"): "checkpoint of another graph",
         (

@@ -132,7 +132,7 @@ def test_bad_requests(tmp_path):
         read_data(path, "kind", drop=["c"])
     with pytest.raises(DataError, match="row 1, column 'kind' holds 'red'"):
         read_data(path, "kind", task="regression")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="file not found"):
         read_data(tmp_path / "none.csv", "kind")
     with pytest.raises(DataError, match=r"\.csv, \.tsv or \.npz"):
         read_data(tmp_path / "t.xlsx", "kind")

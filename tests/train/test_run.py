@@ -245,7 +245,7 @@ def test_graph_data_and_state_are_checked_before_resuming(interrupted, tmp_path)
     changed.write_text((interrupted / "t.csv").read_text().replace("up\n", "down\n", 1))
     with pytest.raises(DataError, match=r"isn't the data that .* was trained on"):
         resume_run(out, data=str(changed))
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="file not found"):
         resume_run(tmp_path)
     (tmp_path / "last.safetensors").write_bytes((out / "last.safetensors").read_bytes()[:-9])
     with pytest.raises(FileError, match="truncated"):

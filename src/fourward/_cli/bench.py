@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_graph_options
 def bench(
-    word: Annotated[str, typer.Argument(metavar="GRAPH", help="As in `fourward graph`.")] = "er:512:0.2:0",
+    word: Annotated[str, typer.Argument(metavar="GRAPH", help="A graph as in `fourward graph`.")] = "er:512:0.2:0",
     batch: Annotated[int, typer.Option(min=1, help="Samples per batch.")] = 64,
     methods: Annotated[
         str, typer.Option(help="Methods to compare, comma-separated: fourward, 4ward, sequential, deepstruct, mlp.")

@@ -21,11 +21,13 @@ def evaluate(
         str | None, typer.Option(help="Data as in `fourward train`, all of its rows. Default: the run's test rows.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Target column of a table. Default: as in training.")] = None,
-    graph: Annotated[str | None, typer.Option(help="Check that the checkpoint is one of this graph.")] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="Raise an error unless the checkpoint was trained on this graph.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or a single GPU such as cuda:1.")] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate a trained model: accuracy, loss and each class, or R2 and errors in the target's units.
+    """Evaluate a trained model: accuracy, loss and metrics of each class, or R2 and errors in the target's units.
 
     Example: `fourward evaluate worm --data digits`
     """

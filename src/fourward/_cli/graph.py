@@ -40,7 +40,7 @@ def graph(
 
     try:
         files.infer_format(out, to)
-    except FourwardError as error:  # of the output, whose format is --to
+    except FourwardError as error:  # concerns the output file, whose format is --to
         error.repairs = tuple(replace(repair, option="to") for repair in error.repairs)
         raise
     loaded = graph_options.load(spec, topology_only=topology_only)

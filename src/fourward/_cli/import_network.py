@@ -20,7 +20,7 @@ EXPORT_ONLY = {".onnx": "ONNX", ".pt2": "torch.export", ".py": "Python", ".tex":
 
 
 class Kind(StrEnum):
-    """What wrote the file."""
+    """Contents of the file to import."""
 
     GRAPH = "graph"
     NEAT = "neat"
@@ -40,7 +40,7 @@ def import_(
         typer.Option(
             "--from",
             metavar="KIND",
-            help="What the file holds. graph: a graph with weights. neat: JSON written by neat-python's "
+            help="Contents of the file. graph: a graph with weights. neat: JSON written by neat-python's "
             "export_network_json. tensorneat: JSON of what TensorNEAT's network_dict returns.",
         ),
     ] = Kind.GRAPH,

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from fourward.study._store import Row, Store
 
 Out = Annotated[Path, typer.Option(help=f"Folder of {FILE}; runs that it contains are skipped.")]
-Source = Annotated[Path, typer.Option("--out", help=f"Folder of {FILE}.")]  #: of commands that run nothing
+Source = Annotated[Path, typer.Option("--out", help=f"Folder of {FILE}.")]  #: the same for commands that run nothing
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Sizes = Annotated[str | None, typer.Option(help="Numbers of nodes, comma-separated.")]
 Densities = Annotated[str | None, typer.Option(help="Edge probabilities, comma-separated.")]
 BatchSizes = Annotated[str | None, typer.Option(help="Batch sizes, comma-separated.")]
-Methods = Annotated[str | None, typer.Option(help="Of sequential, deepstruct, 4ward and fourward, comma-separated.")]
+Methods = Annotated[str | None, typer.Option(help="Methods, comma-separated: sequential, deepstruct, 4ward, fourward.")]
 Seeds = Annotated[int | None, typer.Option(help="Graphs per cell.")]
 Batches = Annotated[int | None, typer.Option(help="Batches to time in a run.")]
 Variants = Annotated[int | None, typer.Option(help="Reassigned layerings per graph.")]
 CellSeconds = Annotated[
     float | None, typer.Option(help="Time limit of a run, and of building a network, after which it is cut off.")
 ]
-Seconds = Annotated[float | None, typer.Option(help="Time budget of the command, after which no new graph is begun.")]
+Seconds = Annotated[float | None, typer.Option(help="Time budget of the command, after which no new graph is started.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Also repeat runs that were cut off.")]
-Commit = Annotated[str | None, typer.Option(help="Commit of the code, where git can't tell.")]
+Commit = Annotated[str | None, typer.Option(help="Commit to record with the results. Default: what git reports.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FOLDER = Path("study")
 _LISTS = ("sizes", "densities", "batch_sizes", "methods")
@@ -69,13 +69,13 @@ TIMES = """Time forward passes over the paper's grid: sequential, deepstruct, 4W
 
 Example: `fourward study times --seeds 3 --batches 10 --cell-seconds 10`
 """
-TRAINING = """Time training steps over the same grid, which the paper didn't: forward, loss, backward, Adam.
+TRAINING = """Time training steps over the same grid, which the paper didn't measure: forward, loss, backward, Adam.
 
 Example: `fourward study training --seeds 3 --batches 10 --methods 4ward,fourward`
 """
 ALL = """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
 
-Sizes, batch sizes and methods are those of the grid; reassignment keeps the paper's. Topologies run on the CPU, and
+Sizes, batch sizes and methods are those of the grid; reassignment uses the paper's. Topologies run on the CPU, and
 only if time is left of --seconds.
 
 Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
@@ -153,7 +153,7 @@ def topologies(
     topologies: Annotated[str | None, typer.Option(help="Topologies, comma-separated; default: all.")] = None,
     data: Annotated[str | None, typer.Option(help="Data sets, comma-separated; default: all.")] = None,
     seeds: Annotated[
-        int, typer.Option(help="Runs per topology and data set; each draws graph, weights, samples.")
+        int, typer.Option(help="Runs per topology and data set; each draws its own graph, weights and samples.")
     ] = 10,
     epochs: Annotated[int, typer.Option(help="Training epochs.")] = 40,
     draws: Annotated[int, typer.Option(help="Random removals for each kind and fraction.")] = 5,
@@ -189,7 +189,9 @@ def _run_all(out: Path, options: dict[str, Any], seconds: float | None, retry: b
 
 def gains(
     out: Source = FOLDER,
-    training: Annotated[bool, typer.Option("--training", help="Of training steps instead of forward passes.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Compare training steps instead of forward passes.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show how many times faster one method is than another, from the times in the results file.
@@ -224,7 +226,7 @@ def export(
     format: Annotated[str, typer.Option(help="csv or parquet.")] = "csv",
     to: Annotated[Path | None, typer.Option(help="Folder for the tables; default: that of the results.")] = None,
 ) -> None:
-    """Write a table for each experiment, and one of the machines and versions that rows name.
+    """Write a table for each experiment, and one of the machines and versions that its rows refer to.
 
     Example: `fourward study export --format parquet`
     """

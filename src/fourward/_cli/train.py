@@ -118,7 +118,7 @@ def train(
 ) -> None:
     """Train a graph or a network on a table; writes the best and the last model, curves and metrics to a folder.
 
-    Features are standardised. Several devices or machines share each batch, so the result doesn't depend on their
+    Features are standardised. Each batch is split over all devices and machines, so the result doesn't depend on their
     number; start them with --devices and --num-nodes, or with torchrun. After Ctrl-C or a crash, --resume continues
     from the last checkpoint.
 

@@ -36,13 +36,13 @@ def from_networkx(
 
     Args:
         graph: The graph.
-        activation: Of neurons without the attribute `activation`.
+        activation: Activation of neurons without the attribute `activation`.
         inputs: Labels of the input nodes, in feature order; default: as in `Dag.from_networkx`.
         outputs: Labels of the output nodes, likewise.
         orient: "random" directs the edges of an undirected graph along a random order of its nodes.
         seed: Seed of this order, and of the network.
-        remove_feedback: Remove self loops and a small set of edges that breaks all cycles.
-        merge: Merge repeated edges, adding up their weights.
+        remove_feedback: Remove self-loops and a small set of edges that breaks all cycles.
+        merge: Merge duplicate edges, adding up their weights.
         options: Further keywords of FourWard.
     """
     with _values_required():
@@ -68,7 +68,7 @@ def read_network(
 
     Args:
         path: The file.
-        activation: Of neurons that have none in the file.
+        activation: Activation of neurons that have none in the file.
         net_options: Keywords of FourWard.
         options: Keywords of `fourward.files.read_dag`.
     """

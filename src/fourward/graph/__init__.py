@@ -1,6 +1,6 @@
 """Enters: anything that describes a graph of neurons. Leaves: a Dag, frozen and checked.
 
-Never belongs here: torch, or an import of `layering` and the packages after it. Layers, plans and training are theirs.
+Never belongs here: torch, or an import of `layering` or the packages after it. Layers, plans and training belong there.
 """
 
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph

@@ -162,7 +162,7 @@ def _make_dag(annotated: AnnotatedGraph, inputs: LabelChoice, outputs: LabelChoi
 
 
 def _check_edges(annotated: AnnotatedGraph) -> None:
-    """Raise for self-loops and duplicate edges, with where they are in the file and which option removes them."""
+    """Raise for self-loops and duplicate edges, with their lines in the file and the option that removes them."""
     graph = annotated.graph
     loops = np.flatnonzero(graph.source == graph.target)
     if len(loops):
@@ -204,7 +204,7 @@ def _pair_keys(graph: EdgeList) -> IntArray:
 
 
 def _neuron_biases(bias: FloatArray, dag: Dag) -> FloatArray:
-    """(N-I,) biases of the neurons, of (N,) biases of all nodes."""
+    """Select the (N-I,) biases of the neurons from the (N,) biases of all nodes."""
     biased_inputs = dag.inputs[~np.isnan(bias[dag.inputs])]
     if len(biased_inputs):
         labels = summarize(dag.labels[v] for v in biased_inputs)

@@ -57,13 +57,13 @@ def is_networkx(graph: Any) -> bool:
 
 
 def is_rustworkx(graph: Any) -> bool:
-    """Whether it is a rustworkx graph; doesn't import rustworkx, which its graphs imply."""
+    """Whether it is a rustworkx graph; without an import, since such a graph implies one."""
     module = sys.modules.get("rustworkx")
     return module is not None and isinstance(graph, module.PyDiGraph | module.PyGraph)
 
 
 def is_scipy(graph: Any) -> bool:
-    """Whether it is a scipy.sparse matrix or array; doesn't import scipy, as above."""
+    """Whether it is a scipy.sparse matrix or array; without an import, as above."""
     module = sys.modules.get("scipy.sparse")
     return module is not None and isinstance(graph, module.sparray | module.spmatrix)
 
@@ -108,7 +108,7 @@ def from_networkx(graph: nx.Graph) -> EdgeList:
 def from_rustworkx(graph: rx.PyDiGraph | rx.PyGraph) -> EdgeList:
     """A rustworkx graph; labels are the node payloads if these are hashable and distinct, else indices."""
     _check_kind(is_rustworkx(graph), graph, "a rustworkx graph")
-    import rustworkx as rx  # inside: only its own graphs need it
+    import rustworkx as rx  # imported here: only rustworkx graphs need it
 
     indices = np.asarray(graph.node_indices(), dtype=np.int64)
     payloads = graph.nodes()
@@ -169,7 +169,7 @@ def to_networkx(source: IntArray, target: IntArray, labels: Labels, inputs: IntA
 
 def to_rustworkx(source: IntArray, target: IntArray, labels: Labels) -> rx.PyDiGraph:
     """A PyDiGraph whose node payloads are the labels."""
-    import rustworkx as rx  # inside, as above
+    import rustworkx as rx  # imported here, as above
 
     graph = rx.PyDiGraph(multigraph=False)
     graph.add_nodes_from(list(labels))

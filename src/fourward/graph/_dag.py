@@ -289,7 +289,7 @@ class Dag:
         if len(values) != len(source):
             raise WeightError(f"expected one value for each of {len(source):,} pairs, got {len(values):,}.")
         keys = self._sort_keys(source, target)
-        order = np.argsort(keys)  # of distinct keys, or the next line raises
+        order = np.argsort(keys)  # if keys repeat, the next line raises
         if not np.array_equal(keys[order], self._sort_keys(self.source, self.target)):
             index = self.find_edges(pairs, by=by)  # raises if the graph lacks one
             raise GraphError(
@@ -314,7 +314,7 @@ class Dag:
         return self.position[target].astype(np.int64) * self.num_nodes + self.position[source]
 
     def to_networkx(self) -> nx.DiGraph:
-        """A networkx DiGraph with these labels; inputs and outputs travel as node attributes."""
+        """A networkx DiGraph with these labels; inputs and outputs are stored as node attributes."""
         return _convert.to_networkx(self.source, self.target, self.labels, self.inputs, self.outputs)
 
     def to_rustworkx(self) -> rx.PyDiGraph:
@@ -323,7 +323,7 @@ class Dag:
 
     def to_scipy(self, values: Any = None) -> sp.csc_array:
         """A sparse (N, N) matrix with `values` (default: True) at [source, target] of each edge."""
-        import scipy.sparse as sp  # inside: an import of 0.2 s that few need
+        import scipy.sparse as sp  # imported here: takes 0.2 s, and few need it
 
         data = np.ones(self.num_edges, np.bool_) if values is None else np.asarray(values)
         if data.shape != (self.num_edges,):

@@ -21,7 +21,7 @@ from fourward.graph._io import Bytes
 #: Names of the columns of sources and of targets, in lower case.
 SOURCE_NAMES = {"source", "from", "pre", "presynaptic", "src", "sender", "u"}
 TARGET_NAMES = {"target", "to", "post", "postsynaptic", "dst", "receiver", "v"}
-#: Words that a name may have besides, as in pre_root_id and bodyId_post.
+#: Other words that such a name may contain, as in pre_root_id and bodyId_post.
 _FILLER_WORDS = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "root"}
 #: Words that make up the name of the column of weights, as in syn_count.
 WEIGHT_WORDS = {"count", "counts", "strength", "syn", "synapse", "synapses", "weight", "weights"}
@@ -48,13 +48,13 @@ class _Layout(NamedTuple):
     first: _Row  # the first edge
     delimiter: str
     columns: tuple[int, ...]  # indices of the sources, the targets and, if there is one, the weights
-    metadata: dict[str, Any]  # of our comment line
+    metadata: dict[str, Any]  # metadata of our comment line
 
 
 def read(
     path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, topology_only: bool
 ) -> AnnotatedGraph:
-    """The edges of a text file; `fourward.files.read` has the rules."""
+    """The edges of a text file; `fourward.files.read` describes the rules."""
     require("pyarrow", "files")
     data = _io.read_bytes(path)
     try:
@@ -375,7 +375,7 @@ def _first_appearance(source: IntArray, target: IntArray, num_nodes: int) -> Int
     """(N,) index of each node's first appearance in source[0], target[0], source[1], ...; 2 E without edges."""
     seen = np.full((2, num_nodes), 2 * len(source), np.int64)
     descending = np.arange(len(source))[::-1]
-    seen[0, source[::-1]] = 2 * descending  # of several assignments to one entry, the last stays
+    seen[0, source[::-1]] = 2 * descending  # if an entry is assigned several times, the last stays
     seen[1, target[::-1]] = 2 * descending + 1
     first: IntArray = seen.min(0)
     return first

@@ -19,8 +19,8 @@ from fourward.graph._dag import Dag
 
 Bytes = bytes | mmap.mmap
 
-#: A comment line that starts so goes on with JSON: the order of nodes, inputs and outputs, for formats without fields
-#: for it.
+#: Start of a comment line that continues with JSON: the order of nodes, inputs and outputs, for formats without
+#: fields for it.
 COMMENT_PREFIX = "fourward "
 _CHUNK = 2**24
 
@@ -85,7 +85,7 @@ def _decompress(path: Path) -> bytes:
 
 
 def format_metadata(dag: Dag, default_order: bool) -> str:
-    """A comment with what a list of the Dag's edges doesn't tell, or "" if that is nothing.
+    """A comment with the order of nodes, inputs and outputs, as far as the list of edges doesn't imply it, or "".
 
     Args:
         dag: The graph.

@@ -32,7 +32,7 @@ def read_mtx(path: Path, topology_only: bool) -> AnnotatedGraph:
         matrix = mmread(BytesIO(content), spmatrix=False)
     except FourwardError:
         raise
-    except Exception as error:  # scipy's parser raises many kinds
+    except Exception as error:  # scipy's parser raises many types of exception
         raise FileError(f"{path} can't be read as Matrix Market: {error}") from None
     num_nodes = matrix.shape[0]
     labels: Labels = tuple(metadata["nodes"]) if "nodes" in metadata else range(num_nodes)
@@ -161,7 +161,7 @@ def _load_arrays(path: Path) -> dict[str, Any]:
             return {name: arrays[name] for name in arrays.files}
     except FourwardError:
         raise
-    except Exception as error:  # zipfile, zlib and numpy raise many kinds
+    except Exception as error:  # zipfile, zlib and numpy raise many types of exception
         if "allow_pickle" in str(error):
             raise FileError(
                 f"{path} contains pickled Python objects, and loading them could run code. Save plain arrays of "

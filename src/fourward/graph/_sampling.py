@@ -7,7 +7,7 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 
-_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64, 128 bits
+_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # multiplier of PCG64, 128 bits
 
 
 def gnp_pairs(n: int, p: float, seed: int) -> IntArray:
@@ -28,7 +28,7 @@ def gnp_pairs(n: int, p: float, seed: int) -> IntArray:
 
 
 def _bernoulli_indices(total: int, p: float, seed: int) -> IntArray:
-    """Those of the integers under `total` that are drawn, each with probability p: the gaps between are geometric."""
+    """Draw each integer below `total` with probability p, by the geometric gaps between those drawn."""
     stream, last, parts = _rust_pcg64(seed), -1, []
     while last < total:
         expected = (total - last) * p

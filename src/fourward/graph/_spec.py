@@ -26,7 +26,7 @@ class _Family(NamedTuple):
     make: Callable[..., Dag]
     arguments: tuple[tuple[str, Callable[[str], Any]], ...]
     seeded: bool
-    estimate_edges: Callable[..., float]  # from the same arguments
+    estimate_edges: Callable[..., float]  # expected number of edges, from the same arguments
 
     def usage(self, name: str) -> str:
         arguments = [argument.upper() for argument, _ in self.arguments]
@@ -144,7 +144,7 @@ def _load_connectome(name: str) -> AnnotatedGraph:
 
 
 def _parse_labels(texts: Sequence[str] | None, labels: Labels) -> list[Any] | None:
-    """The labels that texts mean: the texts themselves, or else the integers they spell."""
+    """Labels from text: the text itself if it is a label, else the integer that it spells."""
     if texts is None:
         return None
     known = labels if isinstance(labels, range) else frozenset(labels)

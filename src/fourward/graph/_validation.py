@@ -1,4 +1,4 @@
-"""What every Dag has to pass, with its error messages."""
+"""The checks that every Dag passes, with their error messages."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def check_size(num_nodes: int) -> None:
 def check_distinct(labels: Labels) -> None:
     """Raise if two nodes have the same label."""
     if not isinstance(labels, range) and len(set(labels)) != len(labels):
-        raise GraphError(f"duplicate labels: {_repeated(labels)}. Each node needs a label of its own.")
+        raise GraphError(f"duplicate labels: {_repeated(labels)}. Labels must be unique.")
 
 
 def make_label_lookup(labels: Labels) -> Callable[[Hashable], int | None]:
@@ -105,7 +105,7 @@ def check_self_loops(source: IntArray, target: IntArray, labels: Labels) -> None
 
 
 def check_duplicates(source: IntArray, target: IntArray, labels: Labels) -> None:
-    """Raise if two neighbours in sorted edges are equal."""
+    """Raise if two consecutive edges, which are sorted, are equal."""
     repeated = np.flatnonzero((source[1:] == source[:-1]) & (target[1:] == target[:-1]))
     if len(repeated):
         named = summarize((labels[source[k]], labels[target[k]]) for k in repeated.tolist())

@@ -81,9 +81,9 @@ def read(
     Args:
         path: The file; .gz is decompressed.
         format: Its format; default: that of its suffix, see `SUFFIXES`.
-        header: Of an edge list: whether it has a header; default: see above.
-        columns: Of an edge list: the columns of source, target and, optionally, weight, by name or by number from 1.
-        labels: Of GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
+        header: For edge lists: whether there is a header; default: see above.
+        columns: For edge lists: the columns of source, target and, optionally, weight, by name or by number from 1.
+        labels: For GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
         topology_only: Read the graph without weights, biases and activations.
     """
     kind = infer_format(path, format)

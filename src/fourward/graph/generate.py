@@ -76,7 +76,7 @@ def barabasi_albert(n: int, m: int, *, order: Order = "random", seed: Seed = Non
         order: Node order along which the edges point: "random", or "natural", by arrival, as in RandWire.
         seed: Seed or generator.
     """
-    import rustworkx as rx  # inside: nothing else here needs it
+    import rustworkx as rx  # imported here: no other generator needs it
 
     _check_count("m", m, 1)
     _check_count("n", n, 1)

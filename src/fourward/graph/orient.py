@@ -145,7 +145,7 @@ def _read_undirected(graph: Any, nodes: Nodes) -> EdgeList:
 
 def _upper_triangle(matrix: Any, edge_list: EdgeList) -> EdgeList:
     """Each edge of a symmetric matrix once."""
-    import scipy.sparse as sp  # inside: only its own matrices need it
+    import scipy.sparse as sp  # imported here: only scipy's matrices need it
 
     ones = np.ones(len(edge_list.source), np.int8)
     pattern = sp.csr_array((ones, (edge_list.source, edge_list.target)), shape=matrix.shape)
@@ -177,7 +177,7 @@ def _eades_lin_smyth(out_start: IntArray, successor: IntArray, in_start: IntArra
     out_degree, in_degree = np.diff(out_start), np.diff(in_start)
     max_degree = max(out_degree.max(), in_degree.max())
     first = np.full(2 * max_degree + 1, -1, np.int64)  # first node of each bucket
-    links = np.full((3, num_nodes), -1, np.int64)  # of each node: its bucket (-1: ranked), previous node, next node
+    links = np.full((3, num_nodes), -1, np.int64)  # bucket (-1: ranked), previous and next node of each node
     for v in range(num_nodes - 1, -1, -1):
         _insert(v, out_degree[v], in_degree[v], first, links)
     rank = np.empty(num_nodes, np.int64)

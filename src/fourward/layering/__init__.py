@@ -1,6 +1,6 @@
 """Enters: a Dag. Leaves: a Layering, the level of every node.
 
-Never belongs here: torch, or an import of `plan` and the packages after it. Memory order is theirs.
+Never belongs here: torch, or an import of `plan` or the packages after it. Memory order belongs there.
 """
 
 from fourward.layering._layering import Layering

@@ -14,11 +14,11 @@ class Cost:
     """What a network needs for a batch. A multiplication and an addition count as two FLOPs."""
 
     parameters: int  #: weights and biases
-    parameter_bytes: int  #: of the parameters; gradients take as much, AdamW's state twice as much
-    plan_bytes: int  #: of the index arrays of the Dag and the plan
-    activation_bytes: int  #: of the activations of all nodes
-    saved_bytes: int  #: what the compiled engines save for the backward pass
-    torch_saved_bytes: int  #: what the torch engine saves for it, at most
+    parameter_bytes: int  #: bytes of the parameters; gradients take as much, AdamW's state twice as much
+    plan_bytes: int  #: bytes of the index arrays of the Dag and the plan
+    activation_bytes: int  #: bytes of the activations of all nodes
+    saved_bytes: int  #: bytes that the compiled engines save for the backward pass
+    torch_saved_bytes: int  #: bytes that the torch engine saves for it, at most
     forward_flops: int  #: products and sums over the edges, and biases; activations are not counted
     backward_flops: int  #: gradients of weights, biases and nodes, but not of x
 

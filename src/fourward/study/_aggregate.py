@@ -37,7 +37,7 @@ class Cell:
 
     status: str  #: "done", "cut off", "failed" or "not run"
     mean: float | None = None
-    deviation: float = 0.0  #: over the graphs
+    deviation: float = 0.0  #: standard deviation over the graphs
     count: int = 0  #: graphs that were measured to the end
     observed: float | None = None  #: the mean with partial results of runs that were cut off
 
@@ -152,8 +152,8 @@ def gains(rows: Iterable[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list
     graphs there is no ratio: nothing was measured, or, on `failed` of them, a run failed.
 
     Args:
-        rows: Of "times" or "training", of one machine and commit. Only times of runs with the same number of batches
-            are compared.
+        rows: Rows of "times" or "training" from one machine and commit. Only runs with the same number of batches are
+            compared.
         pairs: The slower and the faster method.
     """
     cells: dict[CellKey, list[Row]] = {}
@@ -170,7 +170,7 @@ def gains(rows: Iterable[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list
 
 
 def _gain(matched: list[tuple[Row, Row]]) -> dict[str, Any]:
-    """Of the runs of a slower and a faster method on the same graphs."""
+    """The gain, from the runs of a slower and a faster method on the same graphs."""
     sound = [(a, b) for a, b in matched if FAILED not in (a.status, b.status)]
     timed = [(a, b) for a, b in sound if a.values.get("mean") and b.values.get("mean")]
     times = [(float(a.values["mean"]), float(b.values["mean"])) for a, b in timed]

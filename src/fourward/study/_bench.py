@@ -57,10 +57,10 @@ def compare_methods(
 
     Args:
         dag: The graph.
-        batch: Samples of a batch.
-        methods: Of "fourward", "4ward", "sequential", "deepstruct" and "mlp".
+        batch: Samples per batch.
+        methods: Any of "fourward", "4ward", "sequential", "deepstruct" and "mlp".
         device: "cpu" or "cuda".
-        batches: How many are counted.
+        batches: Number of batches that count.
         limit: Seconds for building a method, and for each of its two measurements, after which it is cut off.
     """
     unknown = [name for name in methods if name not in METHODS]

@@ -42,13 +42,13 @@ def run_all(
 ) -> Summary:
     """Run what the store doesn't have, and store each run as it ends.
 
-    A script that calls this needs `if __name__ == "__main__":` around its work, because workers import it again.
+    A script that calls this needs `if __name__ == "__main__":` around its work, because workers import it, too.
 
     Args:
         store: Where results go.
-        experiment: Under this name.
+        experiment: Name under which runs are stored.
         keys: The parameters of each run.
-        run: From parameters to results; a function of a module that workers can import.
+        run: Function from parameters to results, in a module that workers can import.
         workers: Processes on this machine; default: one per core.
         scheduler: Address of a cluster to use instead, such as "tcp://10.0.0.1:8786".
         on_progress: Called at the start and after each run.
@@ -82,7 +82,7 @@ def _time_left(ends: list[float], remaining: int) -> tuple[float, int]:
 
 
 def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
-    """In the order in which runs end."""
+    """Yield the outcomes in the order in which runs end."""
     distributed = require("distributed", "study")
     futures = {client.submit(attempt, run, key, code_fingerprint(), pure=False): key for key in keys}
     for future in distributed.as_completed(futures):
@@ -108,7 +108,7 @@ def attempt(run: Run, key: Key, code: Mapping[str, str] | None = None) -> Outcom
     """One run on a worker; an error is an outcome, too.
 
     Args:
-        run: From parameters to results.
+        run: Function from parameters to results.
         key: The parameters.
         code: Versions and sources of the submitting process, which its rows name; with other code nothing is run.
     """

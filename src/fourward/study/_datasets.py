@@ -13,10 +13,10 @@ from fourward.errors import OptionError, require, summarize
 from fourward.train._data import Array, bundled
 from fourward.train._model import Scaling
 
-VALIDATION_FRACTION = 0.25  #: of the samples
-NUM_SAMPLES = 1200  #: of generated data
+VALIDATION_FRACTION = 0.25  #: fraction of the samples
+NUM_SAMPLES = 1200  #: samples of generated data
 
-#: Separation of the classes and clusters of each, from nearly separable to strongly mixed.
+#: Separation of the classes, and clusters of each: from nearly separable to strongly mixed.
 _DIFFICULTY = {"classes-1": (2.0, 1), "classes-2": (1.5, 2), "classes-3": (1.0, 2), "classes-4": (0.7, 3)}
 
 

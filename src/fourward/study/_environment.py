@@ -22,7 +22,7 @@ def describe_environment(commit: str | None = None) -> dict[str, Any]:
     """The machine, the versions and the commit; runs of equal parameters are the same only if all of this is equal.
 
     Args:
-        commit: Of the code, where git can't tell; default: `code_version`.
+        commit: Commit of the code; default: `code_version`.
     """
     import torch
 

@@ -25,7 +25,7 @@ HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "holds in part", "doesn't hold", "unkno
 CELL = ("size", "p", "batch")
 SPARSE, BREAK_EVEN = 0.2, 0.8  #: densities where the paper's gain is highest, and where it is about 1
 COMPLETE = 1.0  #: the density at which a graph has only one layering
-MIN_CELLS = 4  #: that a correlation needs
+MIN_CELLS = 4  #: cells that a correlation needs
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def attributes_tasks(protocol: Protocol) -> Iterator[Task]:
 
 
 def check_device(device: str) -> None:
-    """Raises OptionError if torch can't run on the device here."""
+    """Raise OptionError if torch can't run on this device."""
     if device == "cuda" and not torch.cuda.is_available():
         raise OptionError("torch sees no CUDA device here.", Repair("device", "cpu", "run on the CPU"))
 
@@ -74,7 +74,7 @@ class Networks:
         self.dag, self.protocol = dag, protocol
         self.clock = clock_for(protocol.device)
         self.models: dict[str, nn.Module] = {}
-        self.seconds: dict[str, float] = {}  # of building, until a run has included them
+        self.seconds: dict[str, float] = {}  # seconds of building, until a run has included them
         self.missing: dict[str, tuple[str, str]] = {}  # status and note of what couldn't be built
 
     def build(self, name: str, method: str, layering: Layering | None = None) -> None:

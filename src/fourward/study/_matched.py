@@ -38,8 +38,8 @@ def matched_graph(topology: str, seed: int, like: Dag | None = None) -> Dag:
     """A graph of this topology that has as many neurons, edges, inputs and outputs as `like`.
 
     Args:
-        topology: Of `TOPOLOGIES`; "dense-mlp" matches the edges only, as closely as complete layers allow.
-        seed: Of the sampling; the connectome itself and "dense-mlp" don't depend on it.
+        topology: One of `TOPOLOGIES`; "dense-mlp" matches the edges only, as closely as complete layers allow.
+        seed: Seed of the sampling; the connectome itself and "dense-mlp" don't depend on it.
         like: The graph to match; default: the connectome of C. elegans.
 
 
@@ -88,7 +88,7 @@ def _with_outputs(dag: Dag, count: int) -> Dag:
 
 
 def _density(like: Dag) -> float:
-    """Of an Erdos-Renyi graph with about 2 % more edges than needed: two standard deviations for C. elegans."""
+    """The p of an Erdos-Renyi graph with about 2 % more edges than needed: two standard deviations for C. elegans."""
     return min(1.02 * like.num_edges / (like.num_nodes * (like.num_nodes - 1) / 2), 1.0)
 
 

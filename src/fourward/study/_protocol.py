@@ -92,7 +92,7 @@ class Outcome:
 class Task:
     """Runs that belong together, since they share a graph and alternate."""
 
-    keys: Sequence[Key]  #: of all its runs
+    keys: Sequence[Key]  #: keys of all its runs
     run: Callable[[Sequence[Key]], Iterator[Outcome]]  #: runs some of the keys, and yields each run as it ends
 
 
@@ -131,7 +131,7 @@ def iter_keys(experiment: str, protocol: Protocol) -> Iterator[Key]:
     if experiment == "attributes":
         yield from graph_keys(protocol)
     elif experiment == "reassignment":
-        from fourward.study._reassignment import graphs, variant_keys  # inside: it imports this module
+        from fourward.study._reassignment import graphs, variant_keys  # imported here: it imports this module
 
         for graph in graphs(protocol):
             yield from variant_keys(*graph, protocol)

@@ -85,7 +85,7 @@ def moved_fraction(before: Layering, after: Layering) -> float:
 
 def _measure(protocol: Protocol, keys: Sequence[Key]) -> Iterator[Outcome]:
     """The runs of one graph: all its layerings alternate."""
-    from fourward.study._grid import Networks, generate_graph  # inside: counting runs needs no torch
+    from fourward.study._grid import Networks, generate_graph  # imported here: counting runs needs no torch
 
     dag = generate_graph(keys[0], seed="graph")
     networks, values = Networks(dag, protocol), {}

@@ -44,7 +44,7 @@ COMPARED = (
     "differs from zero. In the last row, and not counted: dense-mlp, which isn't matched in neurons. All topologies "
     "were trained with the same settings, which weren't tuned for any of them."
 )
-_LIMIT = re.compile(r"after ([\d.]+) s")  # in the notes of runs that were cut off
+_LIMIT = re.compile(r"after ([\d.]+) s")  # part of the notes of runs that were cut off
 
 
 def all_tables(rows: RowsByExperiment) -> Html:

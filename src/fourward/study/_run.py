@@ -27,7 +27,7 @@ class Progress:
     experiment: str
     ended: int  #: runs in the file, with those of earlier calls
     total: int
-    key: Key | None  #: of the run that ended last
+    key: Key | None  #: key of the run that ended last
     left: float  #: seconds that the remaining runs will take, by the runs of the same cells so far
     unknown: int  #: cells of which no run has ended yet, which `left` doesn't include
 
@@ -68,7 +68,7 @@ def run(
     Args:
         store: Where each run is stored as it ends.
         protocols: What to measure, by the experiment's name: "attributes", "times", "reassignment" or "training".
-        seconds: Time budget, after which no new graph is begun.
+        seconds: Time budget, after which no new graph is started.
         retry: Also repeat runs that were cut off.
         on_progress: Called at the start and after each run; `print` is one.
 
@@ -95,7 +95,7 @@ def run(
 
 def make_tasks(experiment: str, protocol: Protocol) -> Iterator[Task]:
     """The tasks of an experiment, in an order that covers all its cells evenly."""
-    from fourward.study import _grid  # inside: status needs no torch
+    from fourward.study import _grid  # imported here: status needs no torch
 
     makers = {
         "times": _grid.times_tasks,
@@ -138,7 +138,7 @@ class _Work:
         self.cell_seconds: dict[Cell, list[float]] = {}  # seconds of the runs of a cell
         for row in store.rows(experiment):
             self.cell_seconds.setdefault(cell_key(row.key), []).append(row.seconds)
-        self.run_seconds = 0.0  # of the runs of this call
+        self.run_seconds = 0.0  # seconds of the runs of this call
 
     def outcomes(self, time_is_up: Callable[[], bool]) -> Iterator[Outcome]:
         """Run what is missing; each outcome is in the store when it is yielded."""

@@ -25,7 +25,7 @@ from fourward.study._sqlite import CUT_OFF, DONE, FAILED, translate_errors
 __all__ = ["CUT_OFF", "DONE", "FAILED", "FILE", "FORMATS", "Row", "Scalar", "Store"]
 
 Scalar = str | int | float | bool | None
-FILE = "results.sqlite"  #: its usual name
+FILE = "results.sqlite"  #: usual name of a results file
 FORMATS = ("csv", "parquet")
 ENVIRONMENTS = "environments"  #: the exported table of machines and versions
 
@@ -39,7 +39,7 @@ class Row:
     values: dict[str, Any]  #: its results
     status: str  #: "done", "cut off" (values hold what was measured until then) or "failed"
     note: str  #: why it was cut off or failed
-    seconds: float  #: that the run took
+    seconds: float  #: seconds that the run took
     when: str  #: when it ended, UTC
     environment: dict[str, Any]  #: machine, versions and commit, with a unique "id"
 

@@ -84,7 +84,7 @@ class CudaClock(Clock):
 
 
 class LaunchClock(HostClock):
-    """The host's share of calls on a device: starts when the device is idle, and doesn't wait for it at the end."""
+    """The host's part of calls on a device: starts when the device is idle, and doesn't wait for it at the end."""
 
     def __init__(self, device_clock: Clock) -> None:
         self.device_clock = device_clock
@@ -108,9 +108,9 @@ class Turn(NamedTuple):
     """What a call does in each round."""
 
     call: Call
-    calls: int  #: timed together; their mean is the turn's result
+    calls: int  #: calls that are timed together; their mean is the turn's result
     warmup: int  #: calls before these that aren't counted
-    rounds: int  #: after which it takes part no longer
+    rounds: int  #: rounds in which the call takes part
 
     def seconds(self, clock: Clock) -> float:
         """Take the turn."""
@@ -125,9 +125,9 @@ def alternate(
     """Median seconds of each call over rounds in which all take their turn.
 
     Args:
-        turns: By name.
-        clock: Of the device.
-        seconds: After which no new round begins.
+        turns: The turn of each call, by name.
+        clock: Clock of the device.
+        seconds: Time after which no new round begins.
         min_rounds: Rounds that take place in any case.
     """
     samples: dict[str, list[float]] = {name: [] for name in turns}
@@ -155,9 +155,9 @@ def median_seconds(
     """Median seconds of each call, in rounds until the time is up; a turn is the mean of about 5 ms of calls.
 
     Args:
-        calls: By name.
-        clock: Of the device; default: the host's.
-        seconds: After which no new round begins.
+        calls: The calls, by name.
+        clock: Clock of the device; default: the host's.
+        seconds: Time after which no new round begins.
         min_rounds: Rounds that take place in any case.
         max_rounds: The most rounds.
         cold: A turn is one call without warm-up, which finds the other calls' data in the cache.
@@ -178,7 +178,7 @@ class Timing(NamedTuple):
     values: dict[str, float | int | None]  #: mean, median and deviation in seconds a batch; count of batches
     status: str
     note: str
-    seconds: float  #: that the run took, with batches that weren't counted
+    seconds: float  #: seconds that the run took, including batches that weren't counted
 
 
 def time_batches(
@@ -198,10 +198,10 @@ def time_batches(
 
     Args:
         calls: Each runs one batch.
-        clock: Of the device.
-        batches: How many are counted.
+        clock: Clock of the device.
+        batches: Number of batches that count.
         limit: Seconds of a run, after which it is cut off.
-        compiled: Names of calls that compile something on first use, which the limit leaves out.
+        compiled: Names of calls that compile something on first use, which doesn't count towards the limit.
         check: Called with the name and the result of a first batch; what it raises ends that run as failed.
         grad: Whether autograd records.
     """

@@ -70,7 +70,7 @@ def run_topologies(
 ) -> Summary:
     """Train and ablate what the store doesn't have yet, on a Dask cluster.
 
-    A script that calls this needs `if __name__ == "__main__":` around its work, because workers import it again.
+    A script that calls this needs `if __name__ == "__main__":` around its work, because workers import it, too.
 
     Args:
         store: Where each run is stored as it ends.
@@ -148,11 +148,11 @@ def ablation_curve(
     Args:
         model: The network with its adapters.
         net: The network in it, which is restored afterwards.
-        samples: To evaluate on.
+        samples: Samples to evaluate on.
         kind: "edges" or "neurons".
         draws: Random removals for each fraction.
-        rng: Of the removals.
-        fractions: Of the edges or neurons.
+        rng: Generator of the removals.
+        fractions: Fractions of the edges or neurons to remove.
     """
     intact = net.weight.detach().clone()
     curve = []

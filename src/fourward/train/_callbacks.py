@@ -36,10 +36,10 @@ class Callback:
         """Called every 32 steps within an epoch."""
 
     def on_epoch_end(self, trainer: Trainer) -> None:
-        """Called after each epoch, once it is in `trainer.history`."""
+        """Called after each epoch, when `trainer.history` includes it."""
 
     def on_stop(self, trainer: Trainer) -> None:
-        """Called after a stop was requested, last of all."""
+        """Called last, after a stop was requested."""
 
 
 class BestWeights(Callback):
@@ -60,13 +60,13 @@ class CheckpointCallback(BestWeights):
     Args:
         out: The folder of the run.
         model: The model that is trained.
-        run: How the run was started, kept in each checkpoint.
+        run: How the run was started, stored in each checkpoint.
     """
 
     def __init__(self, out: Path, model: Model, run: dict[str, Any]) -> None:
         super().__init__()
         self.out, self.model, self.run = out, model, run
-        self.seconds = 0.0  #: that the last save took
+        self.seconds = 0.0  #: seconds that the last save took
         self._saved_at = 0.0
 
     @property

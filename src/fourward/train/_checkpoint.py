@@ -29,11 +29,11 @@ _ADAPTERS = ("input_adapter", "output_adapter")
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds."""
+    """The contents of a checkpoint file."""
 
-    model: Model  #: in eval mode
-    run: Metadata | None  #: how its run was started; None if it has none
-    state: Metadata | None  #: of the trainer; None if it can't be resumed
+    model: Model  #: the model, in eval mode
+    run: Metadata | None  #: how its run was started; None if there was none
+    state: Metadata | None  #: state of the trainer; None if the run can't be resumed
 
 
 def save_checkpoint(path: str | Path, model: Model, run: Metadata | None = None, state: Metadata | None = None) -> None:

@@ -21,13 +21,13 @@ class TrainConfig:
     """Hyperparameters of training."""
 
     epochs: int = 100
-    batch_size: int = 64  #: over all devices
-    learning_rate: float = 1e-2  #: the maximum of the schedule
+    batch_size: int = 64  #: samples per step, over all devices
+    learning_rate: float = 1e-2  #: maximum of the schedule
     weight_decay: float = 1e-2
     schedule: Schedule = "one-cycle"
-    label_smoothing: float = 0.0  #: in classification
+    label_smoothing: float = 0.0  #: label smoothing, in classification
     patience: int | None = None  #: epochs without a lower validation loss after which to stop
-    seed: int = 0  #: of the order of the samples
+    seed: int = 0  #: seed of the order of the samples
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("patience", 1), ("seed", 0)):
@@ -64,10 +64,10 @@ class RunConfig:
         _check_choice("precision", self.precision, get_args(Precision))
 
     def find_data(self) -> str:
-        """`data`, checked to be there still."""
+        """Return `data` after a check that it still exists."""
         if self.data not in BUNDLED and not Path(self.data).is_file():
             raise DataError(
-                f"{self.data}, the data of this run, does not exist.", Repair("data", ..., "say where it is now")
+                f"{self.data}, the data of this run, does not exist.", Repair("data", ..., "say where it has moved")
             )
         return self.data
 

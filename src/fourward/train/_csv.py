@@ -29,7 +29,7 @@ def load_table(path: str | Path) -> Frame:
             f"{', '.join(SEPARATORS)} or .npz."
         )
     if not path.is_file():
-        raise DataError(f"no such file: {path}.")
+        raise DataError(f"file not found: {path}.")
     pandas = require("pandas", "train")
     options = {"keep_default_na": False, "na_values": [""], "low_memory": False, "index_col": False}
     try:
@@ -42,7 +42,9 @@ def load_table(path: str | Path) -> Frame:
     except DataError:
         raise
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text. Save it as UTF-8; spreadsheets call this 'CSV UTF-8'.") from None
+        raise DataError(
+            f"{path} is not UTF-8 text. Save it as UTF-8; spreadsheet programs call this 'CSV UTF-8'."
+        ) from None
     except (ValueError, EOFError, OSError, pandas.errors.ParserWarning) as error:
         raise DataError(f"{path} can't be parsed as a table: {str(error).strip()}") from None
     frame.columns = [str(name) for name in frame.columns]

@@ -114,7 +114,7 @@ def bundled(name: str) -> Data:
 def read_arrays(source: str | Path, names: Sequence[str]) -> dict[str, Array]:
     """Read arrays of an npz file; x is checked to be (n, features) finite numbers."""
     if not Path(source).is_file():
-        raise DataError(f"no such file: {source}.")
+        raise DataError(f"file not found: {source}.")
     if not is_zipfile(source):
         raise DataError(f"{source} is not an npz file, or it is truncated.")
     with np.load(source, allow_pickle=False) as file:
@@ -164,7 +164,7 @@ def split(y: Array, validation: float, test: float, seed: int) -> tuple[Array, A
         y: (n,) class indices, or (n, targets); the first target stratifies.
         validation: Fraction of the rows.
         test: Fraction of the rows.
-        seed: Of the random order.
+        seed: Seed of the random order.
     """
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
         raise OptionError(
@@ -204,7 +204,7 @@ def _read_table(
             Repair("target", ..., "choose one of them"),
         )
     _csv.check_columns(frame, [target, *drop], source)
-    required = features is not None  # by a model
+    required = features is not None  # a model needs them
     if features is None:
         features = [name for name in frame.columns if name != target and name not in drop]
         _csv.check_named(features, source)
@@ -224,7 +224,7 @@ def _make_data(
     classes: Sequence[Any] | None,
     where: str,
 ) -> Data:
-    """Data of a task that is given, or inferred from the target's values."""
+    """Data for a task, which is inferred from the target's values if it is None."""
     if raw.ndim == 2 and raw.shape[1] == 1:
         raw = raw[:, 0]
     if len(raw) != len(x) or raw.ndim > 2 or raw.dtype.kind not in "iufbU":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Devices:
     """The device of this process, and the processes that share its batches.
 
-    One device is torch's business alone. Several are Fabric's: it starts the processes (or finds those of torchrun or
+    torch alone handles one device. Fabric handles several: it starts the processes (or finds those of torchrun or
     SLURM), gives each its device and averages their gradients. Importing it takes seconds.
 
     Args:
@@ -108,7 +108,9 @@ def _make_fabric(accelerator: str, devices: int, num_nodes: int) -> Fabric:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence Fabric's log of what it connects, and torch's plan to rename broadcast_buffers."""
-    loggers = [logging.getLogger(name) for name in ("lightning.fabric", "lightning.pytorch")]  # it uses either
+    loggers = [
+        logging.getLogger(name) for name in ("lightning.fabric", "lightning.pytorch")
+    ]  # Fabric may use either logger
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

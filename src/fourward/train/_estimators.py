@@ -16,7 +16,7 @@ from fourward.train._data import Array, split
 from fourward.train._model import Model, Scaling
 
 require("sklearn", "train")
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # noqa: E402 - after the check that it is there
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # noqa: E402 - after the check that it is installed
 from sklearn.utils import check_random_state  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data  # noqa: E402
@@ -119,16 +119,16 @@ class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # s
     Args:
         graph: A Dag, or a description of one: a graph file, "er:64:0.2:0", "c-elegans". Default: an MLP with two hidden
             layers of 32 neurons that fits the data, a quarter of whose edges are rewired at random.
-        activation: Of all neurons.
+        activation: Activation of all neurons.
         dropout: Probability of dropping a hidden neuron in a step.
-        adapters: Whether there are linear adapters. Without, features are the inputs, outputs are the classes or
+        adapters: Whether there are linear adapters. Without them, features are the inputs, outputs are the classes or
             targets and have no activation, and the numbers must match.
         epochs: Maximum number of passes over the samples.
         batch_size: Samples per step.
-        learning_rate: The maximum of the schedule, of AdamW.
-        weight_decay: Of AdamW.
+        learning_rate: Maximum of AdamW's learning rate schedule.
+        weight_decay: Weight decay of AdamW.
         schedule: "one-cycle", "cosine" or "constant".
-        label_smoothing: In classification.
+        label_smoothing: Label smoothing, in classification.
         patience: Stop after this many epochs without a lower validation loss, and restore the best weights.
         validation_fraction: Fraction of the samples to set aside for validation, if there is a patience.
         random_state: Seed of the weights, dropout, the order of the samples and the validation split; None draws one

@@ -1,4 +1,4 @@
-"""Trained models on other data: their metrics, their predictions."""
+"""Metrics and predictions of trained models on new data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def evaluate(
     graph: Dag | None = None,
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Metrics of a trained model: accuracy, loss and each class, or R2 and errors in the target's units.
+    """Metrics of a trained model: accuracy, loss and metrics of each class, or R2 and errors in the target's units.
 
     Args:
         path: A checkpoint, or the folder of a run for its best one.
         data: As in `read_data`; default: the test rows of the run.
         target: The column of a table; default: the one it was trained on.
-        graph: If given, the checkpoint must be one of this graph.
+        graph: If not None, an error is raised unless the checkpoint has this graph.
         device: Where to run it.
     """
     model, run, _ = _checkpoint.load_checkpoint(path, device=device)

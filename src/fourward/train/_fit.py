@@ -51,11 +51,11 @@ def fit(
         epochs: Maximum number of passes over the samples.
         batch_size: Samples per step.
         learning_rate: The maximum of the schedule.
-        weight_decay: Of AdamW.
+        weight_decay: Weight decay of AdamW.
         schedule: "one-cycle" (up for a third of the steps, then down to almost 0), "cosine" or "constant".
-        label_smoothing: In classification.
+        label_smoothing: Label smoothing of the cross-entropy.
         patience: Stop after this many epochs without a lower validation loss, and restore the best weights.
-        seed: Of the order of the samples.
+        seed: Seed of the order of the samples.
         device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
         callbacks: Called every 32 steps and after each epoch; see `Callback`.
 

@@ -22,7 +22,7 @@ class History:
     val_loss: list[float] = field(default_factory=list)
     val_score: list[float] = field(default_factory=list)  #: higher is better
     learning_rate: list[float] = field(default_factory=list)  #: at the end of the epoch
-    seconds: list[float] = field(default_factory=list)  #: of the epoch
+    seconds: list[float] = field(default_factory=list)  #: seconds that the epoch took
     score: str = "accuracy"  #: name of the score: accuracy, or r2 in regression
 
     @classmethod

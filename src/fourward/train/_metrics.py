@@ -52,7 +52,7 @@ def _regression_metrics(model: Model, predicted: Array, y: Array) -> dict[str, A
         }
         for k, name in enumerate(model.targets)
     }
-    loss = _finite_or_none((mse / np.square(model.scale_y.std)).mean())  # of standardised targets, as in training
+    loss = _finite_or_none((mse / np.square(model.scale_y.std)).mean())  # for standardised targets, as in training
     if len(by_target) == 1:
         return {"loss": loss} | next(iter(by_target.values()))
     return {"loss": loss, "targets": by_target}

@@ -55,10 +55,11 @@ class Model(nn.Module):
         features: Name of each feature.
         targets: Name of each target.
         classes: The class of each class index; None in regression.
-        scale_x: Of the features.
-        scale_y: Of the targets, in regression.
-        adapters: Whether there are linear layers. Without, features are the inputs, and outputs the classes or targets.
-        seed: Of the adapters' weights.
+        scale_x: Scaling of the features.
+        scale_y: Scaling of the targets, in regression.
+        adapters: Whether there are linear layers. Without them, features are the inputs, and outputs the classes or
+            targets.
+        seed: Seed of the adapters' weights.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Model(nn.Module):
 
     @property
     def task(self) -> Task:
-        """What was learned."""
+        """The task: classification if there are classes, else regression."""
         return "regression" if self.classes is None else "classification"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class Model(nn.Module):
         return result
 
     def predict(self, x: Array) -> Array:
-        """Features (n, features) -> probabilities (n, classes) or targets (n, targets), both in their own units."""
+        """Features (n, features) -> probabilities (n, classes) or targets (n, targets), in the units of the table."""
         weight = self.net.weight
         scaled = torch.as_tensor(self.scale_x.apply(x)).to(weight.dtype)
         training = self.training

@@ -45,12 +45,12 @@ _SAMPLE_INPUTS = 200  # rows of RunResult.sample_inputs
 class RunResult:
     """The result of a run."""
 
-    out: Path  #: its folder
+    out: Path  #: folder of the run
     history: History
     rows: dict[str, int]  #: number of rows in "train", "validation" and "test"
-    metrics: dict[str, Any] | None  #: of the best model on the test rows; None if there are none
-    model: Model  #: the best one
-    sample_inputs: Tensor  #: (S, num_inputs) what some rows, of the test rows if there are any, are to its network
+    metrics: dict[str, Any] | None  #: metrics of the best model on the test rows; None if there are none
+    model: Model  #: the model of the best epoch
+    sample_inputs: Tensor  #: (S, num_inputs) some rows, test rows if there are any, as the inputs of its network
 
     @property
     def constant_output(self) -> bool:
@@ -106,8 +106,9 @@ def start_run(
         network: Options of FourWard, for a Dag. Without adapters its outputs have no activation by default.
         callbacks: Called every 32 steps and after each epoch.
         device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
-        devices: Devices of this machine; they share each batch. Ignored under torchrun, which knows it.
-        num_nodes: Machines, each with as many devices. Ignored under torchrun.
+        devices: Number of devices of this machine; each batch is split over them. Ignored under torchrun, which sets
+            it.
+        num_nodes: Number of machines, each with as many devices. Ignored under torchrun.
 
     Returns:
         The result in the process of rank 0, None in the others.
@@ -151,7 +152,7 @@ def resume_run(
 
     Args:
         out: The folder; every process must see it.
-        graph: If given, the run must be one of this graph.
+        graph: If not None, an error is raised unless the run has this graph.
         data: Where the data is now, if it has moved.
         callbacks: As in `start_run`.
         device: As in `start_run`.

@@ -41,7 +41,7 @@ class Trainer:
         task: "classification" minimises the cross-entropy, "regression" the mean squared error.
         config: Hyperparameters.
         samples: Features (n, ...), and class indices (n,) or targets (n, targets).
-        validation: The same of validation samples; patience needs them.
+        validation: The same for validation samples; patience needs them.
         callbacks: Called in the process of rank 0.
         devices: Where to train; default: the CPU.
         precision: "32", or "bf16" for activations in bfloat16.
@@ -74,8 +74,10 @@ class Trainer:
         self.schedule = self._make_schedule(config.epochs * self.steps_per_epoch)
         self.history = History(score="accuracy" if task == "classification" else "r2")
         self.step = 0  #: steps done in this epoch
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  #: of this epoch's samples so far
-        self.stop_requested = False  #: set it to stop between two steps
+        self.loss_sum = torch.zeros(
+            (), dtype=torch.float64, device=device
+        )  #: summed loss of this epoch's samples so far
+        self.stop_requested = False  #: set to True to stop between two steps
         bf16 = precision == "bf16"
         self._autocast = torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext()
         self._seconds_before, self._start = 0.0, time.perf_counter()

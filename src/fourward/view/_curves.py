@@ -27,7 +27,7 @@ X_COLUMNS = ("epoch", "step")  #: the first of these that a history has is the x
 SPLITS = ("train", "val", "validation", "test")  #: prefixes of columns such as "val_loss"
 NOT_METRICS = (*X_COLUMNS, "seconds")
 MAX_VALUES = 1 << 23  #: activations in memory at a time
-DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D")  #: of each split
+DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D")  #: line style and marker of each split
 
 History = Mapping[str, Sequence[float | None]]
 

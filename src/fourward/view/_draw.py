@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 Kind = Literal["auto", "lines", "density"]
 
-MAX_EDGES, MAX_NODES = 12_000, 3_000  #: of a graph that kind="auto" draws with lines
+MAX_EDGES, MAX_NODES = 12_000, 3_000  #: largest graph that kind="auto" draws with lines
 MARKERS = (">", "o", "o", "s", ">")  #: shape of each of IO_KINDS, for readers who can't tell the colours apart
 
 MIN_FONT, MAX_FONT = 5.5, 8.5  #: size of a node's name, in points
 LETTER_WIDTH = 0.62  #: relative to the font size
 MARGIN = 1.5  #: beside the first and the last layer, in layers, where names don't fit there
-MAX_OUTER_LETTERS = 18  #: of a name that stands in that margin
-MIN_SPLIT_LETTERS = 7  #: of a name that is cut in its middle
+MAX_OUTER_LETTERS = 18  #: letters of a name in that margin
+MIN_SPLIT_LETTERS = 7  #: letters of a name that is cut in its middle
 
 
 def draw(
@@ -74,7 +74,7 @@ def draw(
     from fourward.view._figure import check_suffix
 
     if path is not None:
-        check_suffix(path)  # before the work
+        check_suffix(path)  # raises early for an unknown suffix
     reason = ""
     if kind == "auto":
         is_small = subject.dag.num_edges <= MAX_EDGES and subject.dag.num_nodes <= MAX_NODES
@@ -129,7 +129,7 @@ def draw_layers(
     """Draw nodes by layer in the paper's colours, and edges by weight, or grey without weights.
 
     Args:
-        axes: To draw into.
+        axes: Axes to draw into.
         dag: The graph.
         layering: Its layering.
         weight: (E,) of the edges.

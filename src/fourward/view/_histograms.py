@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-MAX_BINS = 1000  #: of the histogram of layer sizes
+MAX_BINS = 1000  #: bins of the histogram of layer sizes
 LOG_DEGREE = 40  #: largest degree that is still drawn on linear axes
 
 

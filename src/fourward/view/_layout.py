@@ -15,7 +15,7 @@ FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 
 SWEEPS = 16
 STARTS, SMALL_GRAPH = 8, 600  #: initial orders to try for a graph of at most so many edges; larger ones have one
-SAMPLED_EDGES = 1500  #: of a larger graph, among which crossings are counted
+SAMPLED_EDGES = 1500  #: edges of a larger graph among which crossings are counted
 MAX_PAIRS = 1.6e8  #: pairs of edges that swapping neighbours may compare: half a second
 
 

@@ -17,7 +17,7 @@ from fourward.nn._fourward import FourWard
 from fourward.view._layout import FloatArray, layout
 from fourward.view._subject import Subject, colour_limit, compute_activations, format_all, kind_names, node_kinds
 
-MAX_EDGES, MAX_NODES = 20_000, 4_000  #: that a page shows
+MAX_EDGES, MAX_NODES = 20_000, 4_000  #: most edges that a page shows; most nodes of a graph that it shows completely
 NEAREST = 1_500  #: nodes that it shows of a graph with more than MAX_NODES
 MAX_SAMPLES = 8
 NUM_REASSIGNED = 3  #: layerings by stochastic reassignment

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 METHODS = {"sequential": "sequential", "deepstruct": "deepstruct", "4ward": "4Ward", "fourward": "fourward"}
 #: (slower, faster): the paper's two gains, and ours over its method.
 GAINS = (("sequential", "4ward"), ("deepstruct", "4ward"), ("4ward", "fourward"))
-BATCHES = 100  #: of the paper's times
+BATCHES = 100  #: batches in each of the paper's times
 
 
 def draw_times(figure: Figure, rows: Sequence[Row]) -> None:

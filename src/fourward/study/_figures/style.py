@@ -86,11 +86,11 @@ def draw_map(
     """Cells by size and p, each with its number; cells without one are hatched and say why.
 
     Args:
-        axes: Where to draw.
-        cells: By (size, p).
-        sizes: Of the vertical axis, from the bottom.
-        densities: Of the horizontal axis.
-        norm: From values to colours.
+        axes: Axes to draw into.
+        cells: The cells, by (size, p).
+        sizes: Sizes along the vertical axis, from the bottom.
+        densities: Probabilities along the horizontal axis.
+        norm: Maps values to colours.
         unity: Draw the line along which the value is 1.
     """
     grid = [[cells.get((size, p), EMPTY) for p in densities] for size in sizes]
