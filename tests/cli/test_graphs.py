@@ -220,6 +220,7 @@ def test_export_of_a_checkpoint(run):
     result = json.loads(run("export", "run", "--out", "net.json", "--json")[1])
     assert result["difference_to_model"] < 1e-5
     assert "largest difference from the model" in run("export", "run", "--out", "net.py")[1]
+    assert "largest difference from the model" in run("export", "run", "--out", "net.c")[1]
     result = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
     assert result["inputs"] == load("run/best.safetensors").dag.num_inputs
 
@@ -303,7 +304,7 @@ def test_every_command_takes_the_options_that_read_a_graph(run, tmp_path, words)
 
 
 @pytest.mark.parametrize(
-    ("ending", "name"), [(".onnx", "ONNX"), (".pt2", "torch.export"), (".py", "Python"), (".tex", "LaTeX")]
+    ("ending", "name"), [(".onnx", "ONNX"), (".pt2", "torch.export"), (".c", "C"), (".py", "Python"), (".tex", "LaTeX")]
 )
 def test_formats_that_are_only_exported_are_refused(run, tmp_path, ending, name):
     (tmp_path / f"net{ending}").write_text("x")

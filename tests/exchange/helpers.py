@@ -1,5 +1,10 @@
 """Models, batches and runtimes that the tests of exchange share."""
 
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
 import onnxruntime
 import torch
 from torch import nn
@@ -43,3 +48,28 @@ def run_python(net, x):
 def assert_same(net, expected, x):
     assert expected.isfinite().all()
     assert (net(x) - expected).abs().max() <= 1e-6 * max(1, expected.abs().max())
+
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
+def compile_c(source, folder):
+    """The library that the system's compiler makes of a C file; any warning is an error."""
+    path = folder / "net.c"
+    path.write_text(source, encoding="ascii")
+    flags = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
+    built = subprocess.run([COMPILER, *flags, str(path), "-o", str(folder / "net.so"), "-lm"], capture_output=True)
+    assert built.returncode == 0, built.stderr.decode()
+    return ctypes.CDLL(str(folder / "net.so"))
+
+
+def run_c(library, net, x, name="network"):
+    """Outputs for a batch, from the batched function and, sample by sample, from the other: they agree."""
+    x = x.numpy().astype(np.float64 if net.weight.dtype == torch.float64 else np.float32)
+    outputs = np.full((2, len(x), net.dag.num_outputs), np.nan, x.dtype)
+    pointer = lambda array: ctypes.c_void_p(array.ctypes.data)  # noqa: E731 -- one expression, used three times
+    getattr(library, f"{name}_batch")(pointer(x), pointer(outputs[0]), ctypes.c_size_t(len(x)))
+    for sample, output in zip(x, outputs[1], strict=True):
+        getattr(library, name)(pointer(sample), pointer(output))
+    np.testing.assert_array_equal(*outputs)
+    return torch.from_numpy(outputs[0])

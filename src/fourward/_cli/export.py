@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
 
 
-_SINGLE_PRECISION = (".onnx", ".pt2")  # the other formats hold double precision
+_SINGLE_PRECISION = (".onnx", ".pt2", ".c")  # the other formats hold double precision
 _TOLERANCE = 1e-3  # largest difference from the model that passes without a warning
 
 
@@ -31,7 +31,7 @@ def export(
     ],
     out: Annotated[
         Path,
-        typer.Option(help="File to write: .onnx, .pt2, .safetensors, .graphml, .gexf, .json, .npz, .py or .tex."),
+        typer.Option(help="File to write: .onnx, .pt2, .safetensors, .graphml, .gexf, .json, .npz, .c, .py or .tex."),
     ],
     bare: Annotated[
         bool,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
 
 #: Formats that `fourward export` writes and nothing here reads.
-EXPORT_ONLY = {".onnx": "ONNX", ".pt2": "torch.export", ".py": "Python", ".tex": "LaTeX"}
+EXPORT_ONLY = {".onnx": "ONNX", ".pt2": "torch.export", ".c": "C", ".py": "Python", ".tex": "LaTeX"}
 
 
 class Kind(StrEnum):

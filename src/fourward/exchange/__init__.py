@@ -3,6 +3,7 @@
 Never belongs here: training, kernels, pickles.
 """
 
+from fourward.exchange._c_source import to_c
 from fourward.exchange._export import EXPORTERS, export, to_pt2
 from fourward.exchange._fold import fold
 from fourward.exchange._latex import to_latex
@@ -25,6 +26,7 @@ __all__ = [
     "read_neat",
     "read_network",
     "read_tensorneat",
+    "to_c",
     "to_latex",
     "to_onnx",
     "to_pt2",

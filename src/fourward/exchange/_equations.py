@@ -1,11 +1,14 @@
-"""A small network as one equation per neuron, for the text formats."""
+"""A network's parameters as exporters need them: one equation per neuron, or flat arrays in execution order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fourward.errors import OptionError, WeightError
+from fourward.graph._annotated import FloatArray
 from fourward.nn._fourward import FourWard, builtin_activation_names
 
 TERMS_PER_LINE = 4
@@ -41,3 +44,13 @@ def _equations(net: FourWard, activations: list[str]) -> Iterator[Equation]:
         if v in index:
             terms = [(weight[k], source[k]) for k in range(dag.in_start[q], dag.in_start[q + 1])]
             yield Equation(v, activations[index[v]], bias[index[v]], terms)
+
+
+def plan_parameters(net: FourWard, dtype: Any) -> tuple[FloatArray, FloatArray]:
+    """Weights (E,) and biases (N-I,) in a dtype of NumPy, in the order of the plan's edges and positions."""
+    plan = net.plan
+    weight = net.weight.detach().double().cpu().numpy().astype(dtype)
+    bias = np.zeros(len(plan.neuron), dtype)
+    if net.bias is not None:
+        bias = net.bias.detach().double().cpu().numpy().astype(dtype)[plan.neuron]
+    return weight if plan.edge is None else weight[plan.edge], bias

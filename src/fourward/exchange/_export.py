@@ -11,6 +11,7 @@ import torch
 from fourward import _serialization
 from fourward._files import replacing
 from fourward.errors import FileError
+from fourward.exchange._c_source import to_c
 from fourward.exchange._latex import to_latex
 from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
@@ -49,13 +50,14 @@ EXPORTERS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
     ".gexf": write_graph,
     ".json": write_graph,
     ".npz": write_graph,
+    ".c": _text_writer(to_c),
     ".py": _text_writer(to_python),
     ".tex": _text_writer(to_latex),
 }
 
 
 def export(net: FourWard, path: str | Path) -> None:
-    """Export a network as ONNX, torch.export's pt2, safetensors, a weighted graph, Python source or LaTeX.
+    """Export a network as ONNX, torch.export's pt2, safetensors, a weighted graph, C or Python source, or LaTeX.
 
     The file is replaced atomically. Its suffix, one of `EXPORTERS`, says the format.
     """

@@ -1,4 +1,4 @@
-"""The formulas of built-in activations, translated to Python, LaTeX and ONNX."""
+"""The formulas of built-in activations, translated to Python, C, LaTeX and ONNX."""
 
 from __future__ import annotations
 
@@ -97,6 +97,36 @@ HELPERS = {
     "exp": "def exp(z):\n    return math.inf if z >= 709 else math.exp(z)",
     "sin": "def sin(z):\n    return math.sin(z) if math.isfinite(z) else math.nan",
 }
+
+
+class CTranslator(Translator[str]):
+    """Expressions of C over math.h, in `real`: "float" or "double"."""
+
+    def __init__(self, real: str) -> None:
+        self.digits, self.suffix = (9, "f") if real == "float" else (17, "")
+
+    def literal(self, value: float) -> str:
+        """A literal that the compiler reads as the same value."""
+        text = f"{value:.{self.digits}g}"
+        return f"{text}{'' if '.' in text or 'e' in text else '.0'}{self.suffix}"
+
+    def number(self, value: float) -> str:
+        """The literal, negative ones in parentheses."""
+        return f"({self.literal(value)})" if value < 0 else self.literal(value)
+
+    def negative(self, x: str) -> str:
+        """-x."""
+        return f"(-{x})"
+
+    def binary(self, operator: str, x: str, y: str) -> str:
+        """Always in parentheses."""
+        return f"({x} {operator} {y})"
+
+    def call(self, name: str, args: list[str]) -> str:
+        """`where` becomes a conditional expression."""
+        if name == "where":
+            return f"({args[0]} ? {args[1]} : {args[2]})"
+        return f"{'fabs' if name == 'abs' else name}{self.suffix}({args[0]})"
 
 
 _SIGNS = {"<=": r"\le", ">=": r"\ge"}

@@ -18,6 +18,7 @@ import torch
 from fourward._arrays import IntArray
 from fourward._files import replacing
 from fourward.errors import EngineError, OptionError, require
+from fourward.exchange._equations import plan_parameters
 from fourward.exchange._formulas import Translator
 from fourward.graph._annotated import FloatArray
 from fourward.nn._fourward import FourWard, builtin_activation_names
@@ -150,7 +151,7 @@ def _add_forward(graph: _GraphBuilder, net: FourWard, names: list[str]) -> None:
     order = np.lexsort((code, level))  # (N-I,) the plan's neurons in the order of the rows of `a`
     row = np.arange(net.dag.num_nodes)  # (N,) the row of `a` for each position of the plan
     row[num_inputs + order] = num_inputs + np.arange(len(order))
-    weight, bias = _parameters(net)
+    weight, bias = plan_parameters(net, np.float32)
     batch = graph.op("Slice", graph.op("Shape", "x"), *(graph.indices(np.array([k])) for k in (0, 1)))
     a = graph.op("Transpose", "x", perm=[1, 0])
     first = np.flatnonzero(np.diff(code[order], prepend=-1) | np.diff(level[order], prepend=-1))
@@ -162,16 +163,6 @@ def _add_forward(graph: _GraphBuilder, net: FourWard, names: list[str]) -> None:
         a = graph.op("Concat", a, graph.translate(formula, z), axis=0)
     outputs = graph.op("Gather", a, graph.indices(row[plan.outputs]), axis=0)
     graph.nodes.append(graph.helper.make_node("Transpose", [outputs], ["y"], perm=[1, 0]))
-
-
-def _parameters(net: FourWard) -> tuple[FloatArray, FloatArray]:
-    """Weights (E,) and biases (N-I,) in float32, in the order of the plan's edges and positions."""
-    plan = net.plan
-    weight = net.weight.detach().float().cpu().numpy()
-    bias = np.zeros(len(plan.neuron), np.float32)
-    if net.bias is not None:
-        bias = net.bias.detach().float().cpu().numpy()[plan.neuron]
-    return weight if plan.edge is None else weight[plan.edge], bias
 
 
 def _incoming_edges(edge_start: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
