@@ -1,10 +1,16 @@
-"""Available memory, to check before work that may need more."""
+"""Available memory, to check before work that may need more, and a limit that users set."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
+from fourward.errors import FileError, OptionError, Repair
+
+_limit: ContextVar[int | None] = ContextVar("memory_limit", default=None)
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -12,6 +18,34 @@ def available_memory() -> int | None:
     """Bytes that this process can still allocate, or None if the system doesn't report it."""
     limits = (_system_memory(), _cgroup_memory())
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+@contextmanager
+def limit_memory(max_bytes: int | None) -> Iterator[None]:
+    """Within the block, `check_memory` raises for more than `max_bytes`, too; None leaves the limit as it is."""
+    if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1):
+        raise OptionError(f"max_bytes must be a positive int or None, got {max_bytes!r}.")
+    token = _limit.set(_limit.get() if max_bytes is None else max_bytes)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def check_memory(name: str | Path, required: float, reason: str) -> None:
+    """Raise, before any work, if it would take more memory than is available, or than a limit allows."""
+    limit, available = _limit.get(), available_memory()
+    takes = f"{reason}, which takes about {format_bytes(required)} of memory"
+    if limit is not None and required > limit:
+        raise FileError(
+            f"{name} is larger than the limit of {format_bytes(limit)}: {takes}.",
+            Repair("max_bytes", ..., "allow more"),
+        )
+    if available is not None and required > available:
+        raise FileError(
+            f"{name} is too large for this machine: {takes}, but {format_bytes(available)} are available. "
+            "Use a machine with more memory, or less data."
+        )
 
 
 def _system_memory() -> int | None:

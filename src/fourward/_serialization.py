@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fourward._files import BEST, replacing
+from fourward._memory import check_memory
 from fourward._version import __version__
 from fourward.errors import EngineError, FileError, FourwardError, GraphError
 from fourward.graph._convert import Labels, is_integer
@@ -133,6 +134,8 @@ def read_safetensors(path: str | Path) -> tuple[Tensors, Metadata]:
             raise FileError(f"{path.parent} is a folder without {BEST}. Expected a file, or the folder of a run.")
     if not path.is_file():
         raise FileError(f"file not found: {path}.")
+    size = path.stat().st_size
+    check_memory(path, size, f"it has {size:,} bytes")
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_KEY)

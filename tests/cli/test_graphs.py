@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fourward import FourWard, connectomes, files, generate, load, save
+from fourward import FourWard, _memory, connectomes, files, generate, load, save
 from fourward._cli import app
 from fourward.exchange import from_mlp
-from fourward.graph import _io
 
 
 @pytest.fixture
@@ -155,7 +154,7 @@ def test_an_npz_of_pickles(run, tmp_path):
 
 def test_an_edge_list_larger_than_memory(run, monkeypatch):
     files.write(generate.chain(10_000), "x.csv")
-    monkeypatch.setattr(_io._memory, "available_memory", lambda: 2**18)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**18)
     code, _, err = run("info", "x.csv")
     assert code == 2
     assert "it has about 9,999 edges, which takes about 976.5 KiB of memory, but 256.0 KiB are available" in err
@@ -353,3 +352,12 @@ def test_timings_on_a_busy_machine_come_with_a_warning(words, run, monkeypatch):
         code, _, err = run(*words)
         assert code == 0
         assert ("this machine is busy (load 3.1 on 2 cores)" in err) == (busy > 1)
+
+
+def test_a_limit_of_memory(run):
+    files.write(generate.chain(10_000), "x.csv")
+    for args in (("info", "x.csv"), ("info", "chain:10000"), ("import", "x.csv", "--out", "y.safetensors")):
+        code, _, err = run(*args, "--max-bytes", "1000")
+        assert code == 2
+        assert "larger than the limit of 1000 bytes" in err
+        assert "Pass --max-bytes ... to allow more." in err

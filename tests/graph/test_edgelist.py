@@ -2,9 +2,8 @@
 
 import pytest
 
-from fourward import Dag, files, generate
+from fourward import Dag, _memory, files, generate
 from fourward.errors import FileError, OptionError
-from fourward.graph import _io
 from tests.graph.write_file import write_file
 
 
@@ -143,7 +142,7 @@ def test_a_table_of_two_columns_after_one_of_three(tmp_path):
 
 def test_the_estimate_of_an_edge_list_is_near(tmp_path, monkeypatch):
     files.write(generate.chain(100_001), tmp_path / "x.csv")
-    monkeypatch.setattr(_io._memory, "available_memory", lambda: 1000)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 1000)
     with pytest.raises(FileError) as caught:
         files.read(tmp_path / "x.csv")
     count = int(str(caught.value).split("it has about ")[1].split(" ")[0].replace(",", ""))

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourward import Dag, connectomes, files, generate
+from fourward import Dag, _memory, connectomes, files, generate
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
-from fourward.graph import _io
 from tests.graph.write_file import write_file
 
 FORMATS = ["graphml", "gexf", "json", "mtx", "npz", "csv", "tsv", "edges"]
@@ -138,7 +137,7 @@ def test_a_file_larger_than_memory_is_refused_before_it_is_read(suffix, tmp_path
     dag = generate.chain(3_000)
     files.write(dag, path)
     assert files.read_dag(path).dag == dag
-    monkeypatch.setattr(_io._memory, "available_memory", lambda: 20_000)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 20_000)
     with pytest.raises(
         FileError, match=r"too large for this machine: .*about .*iB of memory, but 19\.5 KiB are available"
     ):
@@ -149,7 +148,7 @@ def test_gzip_that_grows_past_memory_is_stopped(tmp_path, monkeypatch):
     """Its first part compresses badly, so that the estimate is low; the rest compresses well."""
     noise = np.random.default_rng(0).bytes(2**21)
     path = write_file(tmp_path, "x.csv.gz", gzip.compress(noise) + gzip.compress(b"\0" * 2**27))
-    monkeypatch.setattr(_io._memory, "available_memory", lambda: 2**24)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**24)
     with pytest.raises(FileError, match="decompresses to more than"):
         files.read(path)
 

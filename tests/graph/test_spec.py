@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from fourward import Dag, connectomes, files, generate
+from fourward import Dag, _memory, connectomes, files, generate
 from fourward.errors import FileError, GraphError, OptionError
-from fourward.graph import _io
 from fourward.graph._spec import USAGE, resolve_graph
 
 
@@ -72,13 +71,13 @@ def test_invalid_families(spec, match):
 
 @pytest.mark.parametrize("spec", ["er:90000:0.9", "ws:99999999:90:0.1", "ba:99999999:90", "mlp:90000-90000"])
 def test_families_larger_than_memory_are_refused_before_they_are_made(spec, monkeypatch):
-    monkeypatch.setattr(_io._memory, "available_memory", lambda: 2**36)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**36)
     with pytest.raises(FileError, match=rf"{spec} is too large for this machine: it has about [\d,]+ edges"):
         resolve_graph(spec)
 
 
 def test_the_estimate_of_a_familys_edges_is_near(monkeypatch):
-    monkeypatch.setattr(_io._memory, "available_memory", lambda: 0)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 0)
     for spec in (
         "er:200:0.5:0",
         "ws:200:4:0.1",
@@ -92,7 +91,7 @@ def test_the_estimate_of_a_familys_edges_is_near(monkeypatch):
             resolve_graph(spec)
         estimate = int(re.search(r"about ([\d,]+) edges", str(caught.value))[1].replace(",", ""))
         with monkeypatch.context() as unlimited:
-            unlimited.setattr(_io._memory, "available_memory", lambda: None)
+            unlimited.setattr(_memory, "available_memory", lambda: None)
             assert resolve_graph(spec).dag.num_edges == pytest.approx(estimate, rel=0.05)
 
 

@@ -80,7 +80,7 @@ def test_the_task_can_be_overridden(tmp_path):
         ("a,y,y\n1,p,p\n2,q,q\n", r"t\.csv has duplicate columns 'y'"),
         ("a;y\n1,5;p\n2,5;q\n", r"got semicolons in .*t\.csv"),
         ("a,y\n1,0.5\n2,1.5\n3,n/a\n", r"row 3, column 'y' holds 'n/a', but most targets are numbers"),
-        ("", r"can't be parsed as a table"),
+        ("", r"t\.csv is empty"),
         ("a,y\n", r"no rows"),
         (b"a,y\n\xff\xfe,p\n", r"t\.csv is not UTF-8 text. Save it as UTF-8"),
         ("a,y\n1,p\n2,q\n".encode("utf-16"), r"is not UTF-8 text"),

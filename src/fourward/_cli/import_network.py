@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward._cli.options import FORMAT_HELP, JsonOption
+from fourward._cli.options import FORMAT_HELP, JsonOption, MaxBytesOption
 from fourward._cli.output import print_json
 from fourward.errors import FileError, OptionError
 
@@ -54,6 +54,7 @@ def import_(
         str | None,
         typer.Option(help="The genome's output transform, by name (--from tensorneat only). Default: identity."),
     ] = None,
+    max_bytes: MaxBytesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Import a network from another program as a trainable one.
@@ -65,16 +66,17 @@ def import_(
     _check(kind, Kind.TENSORNEAT, inputs=inputs, outputs=outputs, output_transform=output_transform)
     _check(kind, Kind.GRAPH, activation=activation, format=format)
     if kind is Kind.NEAT:
-        net = exchange.read_neat(file)
+        net = exchange.read_neat(file, max_bytes=max_bytes)
     elif kind is Kind.TENSORNEAT:
         if inputs is None or outputs is None:
             raise OptionError(
                 "a TensorNEAT network doesn't record which nodes are its inputs and outputs. Pass --inputs and "
                 "--outputs, the number of each."
             )
-        net = exchange.read_tensorneat(file, inputs, outputs, output_transform=output_transform or "identity")
+        transform = output_transform or "identity"
+        net = exchange.read_tensorneat(file, inputs, outputs, output_transform=transform, max_bytes=max_bytes)
     else:
-        net = _read_graph(file, activation, format)
+        net = _read_graph(file, activation, format, max_bytes)
     exchange.export(net, out)
     dag = net.dag
     if as_json:
@@ -84,23 +86,24 @@ def import_(
         print(f"{out}: {dag!r}")
 
 
-def _read_graph(file: Path, activation: str | None, format: str | None) -> FourWard:
+def _read_graph(file: Path, activation: str | None, format: str | None, max_bytes: int | None) -> FourWard:
     from fourward import exchange
 
     suffix = file.suffix.lower()
     if suffix == ".safetensors":
         from fourward._serialization import load
 
-        if activation is not None or format is not None:
-            option = "--format" if activation is None else "--activation"
-            raise OptionError(f"{option} has no effect here: {file} is a network, not a graph file. Omit it.")
+        options = {"--activation": activation, "--format": format, "--max-bytes": max_bytes}
+        unused = [option for option, value in options.items() if value is not None]
+        if unused:
+            raise OptionError(f"{unused[0]} has no effect here: {file} is a network, not a graph file. Omit it.")
         return load(file)
     if format is None and suffix in EXPORT_ONLY:
         raise FileError(
             f"{file}: {EXPORT_ONLY[suffix]} files can't be imported. Import the .safetensors, .graphml, .gexf, .json "
             "or .npz file of the network."
         )
-    return exchange.read_network(file, activation=activation, format=format)
+    return exchange.read_network(file, activation=activation, format=format, max_bytes=max_bytes)
 
 
 def _check(kind: Kind, expected: Kind, **options: object) -> None:

@@ -54,6 +54,18 @@ def _graph_option(*flags: str, **settings: Any) -> Any:
     return typer.Option(*flags, rich_help_panel="Reading the graph", **settings)
 
 
+MaxBytesOption = Annotated[
+    int | None,
+    _graph_option(
+        "--max-bytes",
+        min=1,
+        metavar="INT",
+        help="Refuse a graph that would take more memory than this, by an estimate made before it is read. Default: "
+        "the available memory.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class GraphOptions:
     """How to read a graph; each field is an option of every command that reads one."""
@@ -103,6 +115,8 @@ class GraphOptions:
         ),
     ] = None
 
+    max_bytes: MaxBytesOption = None
+
     def load(self, spec: str, *, topology_only: bool = False) -> AnnotatedDag:
         """Load the graph that `spec` names, without its weights, biases and activations if `topology_only`."""
         from fourward.graph._spec import resolve_graph
@@ -124,6 +138,7 @@ class GraphOptions:
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
             labels=self.labels,
+            max_bytes=self.max_bytes,
             topology_only=topology_only,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError
 from fourward.exchange._from_neurons import CustomActivations, Neuron, Stages, build_network, lookup_stages
 from fourward.graph import _io
@@ -83,13 +84,22 @@ def from_neat(genome: Any, config: Any, *, activations: CustomActivations = None
     return build_network(list(keys.input_keys), list(keys.output_keys), neurons, **options)
 
 
-def read_neat(path: str | Path, *, activations: CustomActivations = None, **options: Any) -> FourWard:
+def read_neat(
+    path: str | Path, *, activations: CustomActivations = None, max_bytes: int | None = None, **options: Any
+) -> FourWard:
     """Read a network from the JSON that neat-python's `neat.export.export_network_json` writes; see `from_neat`.
 
     Pickled genomes are refused: unpickling can run any code.
+
+    Args:
+        path: The file.
+        activations: As in `from_neat`.
+        max_bytes: As in `fourward.files.read`.
+        options: As in `from_neat`.
     """
     path = Path(path)
-    data = _io.read_bytes(path)
+    with limit_memory(max_bytes):
+        data = _io.read_bytes(path, _io.PARSE_GROWTH)
     if data[:1] == b"\x80" or path.suffix in (".pkl", ".pickle"):
         raise FileError(
             f"{path} is a pickle, and unpickling can run any code. Write the network with neat-python's "

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError
 from fourward.exchange._from_neurons import CustomActivations, Neuron, Stages, build_network, lookup_stages
 from fourward.exchange._neat import aggregation_factor
@@ -65,10 +66,10 @@ def from_tensorneat(
         activations: Torch functions for activations that you added to TensorNEAT, by name.
         options: Further keywords of FourWard.
     """
-    first = _indices(inputs, 0)
-    last = _indices(outputs, len(first))
     try:
         nodes = {int(node["idx"]): node for node in _values(network["nodes"])}
+        first = _indices(inputs, 0, len(nodes))
+        last = _indices(outputs, len(first), len(nodes))
         incoming: dict[int, list[tuple[int, float]]] = {}
         for connection in _values(network["conns"]):
             source, weight = int(connection["in"]), float(connection["weight"])
@@ -92,7 +93,12 @@ def from_tensorneat(
 
 
 def read_tensorneat(
-    path: str | Path, inputs: int | Sequence[int], outputs: int | Sequence[int], **options: Any
+    path: str | Path,
+    inputs: int | Sequence[int],
+    outputs: int | Sequence[int],
+    *,
+    max_bytes: int | None = None,
+    **options: Any,
 ) -> FourWard:
     """Read the dict of `from_tensorneat` from JSON, with "nodes" and "conns" as lists, or as objects of any keys.
 
@@ -100,10 +106,12 @@ def read_tensorneat(
         path: The file.
         inputs: As in `from_tensorneat`.
         outputs: As in `from_tensorneat`.
+        max_bytes: As in `fourward.files.read`.
         options: Further keywords of `from_tensorneat`.
     """
     path = Path(path)
-    text = _io.decode_text(path, _io.read_bytes(path))
+    with limit_memory(max_bytes):
+        text = _io.decode_text(path, _io.read_bytes(path, _io.PARSE_GROWTH))
     try:
         network = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for an integer of thousands of digits
@@ -128,5 +136,6 @@ def _values(items: Any) -> Iterable[Any]:
     return items.values() if isinstance(items, Mapping) else list(items)
 
 
-def _indices(nodes: int | Sequence[int], start: int) -> list[int]:
-    return list(range(start, start + nodes)) if isinstance(nodes, int) else list(nodes)
+def _indices(nodes: int | Sequence[int], start: int, num_nodes: int) -> list[int]:
+    """The indices of inputs or outputs; of a count, not more than show that there are too few nodes."""
+    return list(range(start, start + min(nodes, num_nodes + 1))) if isinstance(nodes, int) else list(nodes)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fourward._arrays import IntArray
+from fourward._memory import check_memory
 from fourward.errors import FileError, GraphError, OptionError, Repair, require
 from fourward.graph import _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
@@ -240,7 +241,7 @@ def _check_memory(path: Path, data: Bytes, layout: _Layout) -> None:
     sample = data[start : start + _MAX_LINE]
     rows = (len(data) - start) / len(sample) * max(sample.count(b"\n"), 1)
     required = rows * _ROW_BYTES + (0 if _has_integer_labels(layout) else len(data) - start)
-    _io.check_memory(path, required, f"it has about {rows:,.0f} edges")
+    check_memory(path, required, f"it has about {rows:,.0f} edges")
 
 
 def _has_integer_labels(layout: _Layout) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fourward._arrays import IntArray
+from fourward._memory import check_memory
 from fourward.errors import FileError, FourwardError, pluralize
 from fourward.graph import _convert, _io, _sparse
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
@@ -62,8 +62,9 @@ def write_mtx(annotated: AnnotatedDag, file: BinaryIO) -> None:
 
 def read_npz(path: Path, topology_only: bool) -> AnnotatedGraph:
     """An array `edges` (E, 2) and, optionally, labels, inputs, outputs, weight, bias, activation; or a scipy matrix."""
-    arrays = _load_arrays(path)
+    arrays = _io.read_npz(path)
     if "format" in arrays and "shape" in arrays:
+        _check_scipy_shape(path, arrays)
         return _read_scipy(path, topology_only)
     if "edges" not in arrays:
         raise FileError(
@@ -71,6 +72,7 @@ def read_npz(path: Path, topology_only: bool) -> AnnotatedGraph:
             f"'weight', 'bias' and 'activation', got the arrays {', '.join(arrays) or 'none'}."
         )
     edges = _as_integers(path, "edges", arrays["edges"])
+    check_memory(path, _ENTRY_BYTES * len(edges), f"it has {len(edges):,} edges")
     graph = _convert.from_pairs(edges, None if "labels" not in arrays else len(arrays["labels"]))
     labels = _as_labels(path, arrays["labels"]) if "labels" in arrays else graph.labels
     ends = (_as_node_labels(path, key, arrays[key], labels) if key in arrays else None for key in ("inputs", "outputs"))
@@ -145,29 +147,17 @@ def _check_mtx_header(path: Path, data: bytes) -> tuple[str, str]:
         raise FileError(f"{path}: expected a square adjacency matrix, got {rows:,} rows and {columns:,} columns.")
     if 4 * entries > len(data):
         raise FileError(f"{path} is too short for the {entries:,} entries that its header states.")
-    _io.check_memory(path, _ENTRY_BYTES * entries + 100 * rows, f"it has {entries:,} entries and {rows:,} rows")
+    check_memory(path, _ENTRY_BYTES * entries + 100 * rows, f"it has {entries:,} entries and {rows:,} rows")
     return str(field), str(symmetry)
 
 
-def _load_arrays(path: Path) -> dict[str, Any]:
-    """The arrays of an npz file, none of them pickled."""
-    if not path.is_file():
-        raise FileError(f"file not found: {path}.")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        _io.check_memory(path, 2 * size, f"its arrays take {size:,} bytes")
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except FourwardError:
-        raise
-    except Exception as error:  # zipfile, zlib and numpy raise many types of exception
-        if "allow_pickle" in str(error):
-            raise FileError(
-                f"{path} contains pickled Python objects, and loading them could run code. Save plain arrays of "
-                "numbers and text."
-            ) from None
-        raise FileError(f"{path} can't be read as npz: {error}") from None
+def _check_scipy_shape(path: Path, arrays: dict[str, Any]) -> None:
+    """Raise for a shape that isn't that of a graph, or of one that doesn't fit into memory, however few its entries."""
+    shape = _as_integers(path, "shape", arrays["shape"])
+    if shape.shape != (2,) or shape[0] != shape[1] or shape[0] < 0:
+        raise FileError(f"{path}: expected a square adjacency matrix, got shape {shape.tolist()}.")
+    rows, entries = int(shape[0]), arrays["data"].size if "data" in arrays else 0
+    check_memory(path, _ENTRY_BYTES * entries + 100 * rows, f"it has {entries:,} entries and {rows:,} rows")
 
 
 def _read_scipy(path: Path, topology_only: bool) -> AnnotatedGraph:

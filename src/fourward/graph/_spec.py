@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fourward._memory import check_memory, limit_memory
 from fourward.errors import FileError, FourwardError, OptionError
-from fourward.graph import _convert, _io, connectomes, files, generate
+from fourward.graph import _convert, connectomes, files, generate
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, Orient
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._dag import Dag
@@ -63,6 +64,7 @@ def resolve_graph(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     topology_only: bool = False,
+    max_bytes: int | None = None,
     **options: Any,
 ) -> AnnotatedDag:
     """The Dag that a specification describes, with its weights, biases and activations.
@@ -77,6 +79,7 @@ def resolve_graph(
         inputs: Labels of the inputs as text; "3" also means the label 3.
         outputs: The same for the outputs.
         topology_only: Without weights, biases and activations.
+        max_bytes: As in `fourward.files.read`.
         options: As in `fourward.files.read`, for files only.
 
     >>> resolve_graph("er:64:0.2:0").dag
@@ -84,7 +87,8 @@ def resolve_graph(
     >>> resolve_graph("c-elegans", outputs=["AVAL", "AVAR"]).dag.num_outputs
     2
     """
-    annotated, is_connectome = _load(str(spec), topology_only, options)
+    with limit_memory(max_bytes):
+        annotated, is_connectome = _load(str(spec), topology_only, options)
     annotated = annotated._replace(weight=None) if topology_only else annotated
     try:
         return annotated.to_dag(
@@ -127,7 +131,7 @@ def _generate(name: str, arguments: list[str]) -> AnnotatedGraph:
     try:
         values = [parse(text) for (_, parse), text in zip(family.arguments, arguments, strict=False)]
         num_edges = family.estimate_edges(*values)
-        _io.check_memory(spec, _EDGE_BYTES * num_edges, f"it has about {num_edges:,.0f} edges")
+        check_memory(spec, _EDGE_BYTES * num_edges, f"it has about {num_edges:,.0f} edges")
         dag = family.make(*values, **{key: int(value) for key, value in seed.items()})
     except ValueError as error:
         if isinstance(error, FourwardError):

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fourward._files import replacing
+from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient
@@ -68,6 +69,7 @@ def read(
     columns: Sequence[str | int] | None = None,
     labels: str | None = None,
     topology_only: bool = False,
+    max_bytes: int | None = None,
 ) -> AnnotatedGraph:
     """Read a graph file as it is: cyclic or not, directed or not, with or without weights.
 
@@ -85,15 +87,18 @@ def read(
         columns: For edge lists: the columns of source, target and, optionally, weight, by name or by number from 1.
         labels: For GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
         topology_only: Read the graph without weights, biases and activations.
+        max_bytes: Refuse a graph that would take more memory than this, by an estimate from the file's size and from
+            what it claims to hold. One that would take more than is available is always refused.
     """
     kind = infer_format(path, format)
     if labels is not None and kind not in _WITH_ATTRIBUTES:
         raise OptionError(f"labels= is an option of {', '.join(_WITH_ATTRIBUTES)}, but {path} is read as {kind}.")
-    if kind in _EDGE_LISTS:
-        return _edgelist.read(Path(path), kind, header, columns, topology_only)
-    if header is not None or columns is not None:
+    if kind not in _EDGE_LISTS and (header is not None or columns is not None):
         raise OptionError(f"header= and columns= are options of edge lists, but {path} is read as {kind}.")
-    return _FORMATS[kind].read(Path(path), topology_only, *([labels] if kind in _WITH_ATTRIBUTES else []))
+    with limit_memory(max_bytes):
+        if kind in _EDGE_LISTS:
+            return _edgelist.read(Path(path), kind, header, columns, topology_only)
+        return _FORMATS[kind].read(Path(path), topology_only, *([labels] if kind in _WITH_ATTRIBUTES else []))
 
 
 def read_dag(

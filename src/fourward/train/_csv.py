@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fourward.errors import DataError, Repair, require, summarize
+from fourward._memory import check_memory
+from fourward.errors import DataError, FileError, Repair, require, summarize
+from fourward.graph import _io
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Frame = Any  # a pandas.DataFrame
 
 #: Suffixes of tables and the separators of their cells; each may be followed by .gz.
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_CELL_BYTES = 24  # peak memory per number, from the file to an array
 
 
 def load_table(path: str | Path) -> Frame:
@@ -31,14 +35,15 @@ def load_table(path: str | Path) -> Frame:
     if not path.is_file():
         raise DataError(f"file not found: {path}.")
     pandas = require("pandas", "train")
+    source = _check_size(path, SEPARATORS[suffix])
     options = {"keep_default_na": False, "na_values": [""], "low_memory": False, "index_col": False}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             _check_header(
-                path, pandas.read_csv(path, sep=SEPARATORS[suffix], header=None, nrows=1, dtype=str, **options)
+                path, pandas.read_csv(source(), sep=SEPARATORS[suffix], header=None, nrows=1, dtype=str, **options)
             )
-            frame = pandas.read_csv(path, sep=SEPARATORS[suffix], **options)
+            frame = pandas.read_csv(source(), sep=SEPARATORS[suffix], **options)
     except DataError:
         raise
     except UnicodeDecodeError:
@@ -51,6 +56,18 @@ def load_table(path: str | Path) -> Frame:
     if len(frame) == 0:
         raise DataError(f"{path} has no rows below its first line.")
     return frame
+
+
+def _check_size(path: Path, separator: str) -> Callable[[], Path | BytesIO]:
+    """Check that a table fits into memory; returns what gives pandas the file, or what it decompresses to."""
+    try:
+        data = _io.read_bytes(path)
+        sample = data[: 2**20]
+        cells = (sample.count(separator.encode()) + sample.count(b"\n")) / len(sample) * len(data)
+        check_memory(path, len(data) + _CELL_BYTES * cells, f"it has about {cells:,.0f} cells")
+    except FileError as error:
+        raise DataError(str(error)) from None
+    return (lambda: BytesIO(data)) if isinstance(data, bytes) else (lambda: path)
 
 
 def _check_header(path: Path, line: Frame) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
-from fourward.errors import DataError, OptionError, Repair, pluralize, require, summarize
+from fourward._memory import check_memory
+from fourward.errors import DataError, FileError, OptionError, Repair, pluralize, require, summarize
+from fourward.graph import _io
 from fourward.train import _csv
 
 Task = Literal["classification", "regression"]
@@ -27,6 +27,7 @@ BUNDLED = {
 }
 #: Integers with at most this many distinct values are classes, else targets of a regression.
 MAX_CLASSES = 20
+_VALUE_BYTES = 16  # of memory per value of x, while it becomes float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,33 +114,17 @@ def bundled(name: str) -> Data:
 
 def read_arrays(source: str | Path, names: Sequence[str]) -> dict[str, Array]:
     """Read arrays of an npz file; x is checked to be (n, features) finite numbers."""
-    if not Path(source).is_file():
-        raise DataError(f"file not found: {source}.")
-    if not is_zipfile(source):
-        raise DataError(f"{source} is not an npz file, or it is truncated.")
-    with np.load(source, allow_pickle=False) as file:
-        missing = [name for name in names if name not in file.files]
-        if missing:
-            raise DataError(f"expected arrays {summarize(names)} in {source}, got {summarize(file.files)}.")
-        arrays = {name: _array(source, file, name) for name in names}
+    try:
+        arrays = _io.read_npz(Path(source), names)
+    except FileError as error:
+        raise DataError(str(error)) from None
     x = arrays["x"]
     if x.ndim != 2 or x.dtype.kind not in "iufb" or 0 in x.shape:
         raise DataError(f"{source}: expected x as numbers of shape (n, features), got {x.dtype} of shape {x.shape}.")
+    check_memory(source, _VALUE_BYTES * x.size, f"x has {x.size:,} values")
     arrays["x"] = x.astype(np.float64)
     _check_finite(arrays["x"], f"{source}: x")
     return arrays
-
-
-def _array(source: str | Path, file: Any, name: str) -> Array:
-    try:
-        return np.asarray(file[name])
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
-        if "pickle" in str(error):
-            raise DataError(
-                f"{source}: the array {name!r} holds Python objects. These are pickled, and pickles, which could run "
-                "code, are never loaded: save arrays of numbers or text."
-            ) from None
-        raise DataError(f"{source}: the array {name!r} is corrupt: {error}") from None
 
 
 def read_features(source: str | Path, features: Sequence[str]) -> Array:
