@@ -43,7 +43,7 @@ def contest(
 
     Args:
         makers: Prepares each contestant.
-        clock: Of the device.
+        clock: Clock of the device.
         expected: The result that a call must have, by name of the contestant; others aren't checked.
         rounds: Turns of each contestant; slow ones have fewer, at least three.
         limit: Seconds of all turns of a contestant; those that can't have three turns in it are cut off.
@@ -57,7 +57,7 @@ def contest(
             turns[name] = _calibrate(call, clock, rounds, math.inf if name in always else limit, limit)
         except CutOff as reason:
             outcome.missing[name] = f"cut off: {reason}"
-        except Exception as error:  # whatever it is, it is this contestant's outcome and not the others'
+        except Exception as error:  # any error is the outcome of this contestant, and doesn't affect others
             outcome.missing[name] = f"failed: {one_line(error)}"
             clock.synchronize()
     outcome.times = alternate(turns, clock)
@@ -112,7 +112,7 @@ def _calibrate(call: Call, clock: Clock, rounds: int, cut_off: float, limit: flo
     seconds = clock.time(call)
     if seconds < limit:
         seconds = min(seconds, clock.time(call))
-    if seconds < TURN_SECONDS:  # a single call is mostly the way to the device and back
+    if seconds < TURN_SECONDS:  # a single call mostly takes the latency to the device and back
         seconds = clock.time(call, 10) / 10
     if MIN_ROUNDS * seconds > cut_off:
         raise CutOff(f"a call takes {seconds:.2g} s")

@@ -186,7 +186,7 @@ def fresh_parts() -> dict[str, Any]:
 
 
 def in_fresh_process(name: str) -> dict[str, Any]:
-    """A measurement of memory or of first use needs a process of its own."""
+    """A measurement of memory or of first use needs a new process."""
     done = subprocess.run([sys.executable, "-m", "benchmarks.fresh", name], capture_output=True, text=True, check=True)
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(name, measured, flush=True)

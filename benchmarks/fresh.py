@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own: `python -m benchmarks.fresh building`, for example. Prints JSON."""
+"""Measurements that need a new process: `python -m benchmarks.fresh building`, for example. Prints JSON."""
 
 from __future__ import annotations
 

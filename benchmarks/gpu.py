@@ -49,7 +49,7 @@ class Run:
         self.data["facts"]["copy_bandwidth"] = copy_bandwidth(self.settings)
 
     def _load_previous(self) -> dict[str, Any]:
-        """Stored results, if they are of this very commit and GPU."""
+        """Stored results, if they are from the same commit and GPU."""
         path = self.options.out / f"{self.name}.json"
         if not path.exists():
             return {}
@@ -72,7 +72,7 @@ class Run:
                 self.data.setdefault(part, []).append(cell)
                 print(line(part, cell), flush=True)
                 self.save()
-        except Exception as error:  # whatever it is, other cells can still be measured
+        except Exception as error:  # other cells can still be measured
             self.fail(part, error)
         gc.collect()
         gc.freeze()  # later collections needn't visit what is left now
@@ -89,7 +89,7 @@ class Run:
 
     def fail(self, where: str, error: Exception) -> None:
         """Record a failure; raise if the device is lost."""
-        message = getattr(error, "stderr", None) or str(error)  # of a process that failed, what it wrote last
+        message = getattr(error, "stderr", None) or str(error)  # the last output of a process that failed
         self.data["failures"].append(f"{where}: {type(error).__name__}: {message.strip()[-400:]}")
         print(self.data["failures"][-1], file=sys.stderr, flush=True)
         self.save()
@@ -108,7 +108,7 @@ class Run:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run everything, or a part of it; 2 means no card, 1 that something of ours failed."""
+    """Run everything, or a part of it; 2 means no GPU, 1 that something of ours failed."""
     options = build_parser().parse_args(arguments)
     for name, value in (QUICK if options.quick else FULL).items():
         if getattr(options, name) is None:

@@ -38,7 +38,7 @@ class Settings:
 
     @cached_property
     def clock(self) -> Clock:
-        """Of the device."""
+        """The clock of the device."""
         return clock_for(self.device)
 
     @property
@@ -47,7 +47,7 @@ class Settings:
         return self.device == "cuda"
 
     def contest(self, makers: dict[str, Maker], wants: dict[str, Tensor] | None = None) -> Outcome:
-        """With these limits."""
+        """Run a contest with these limits."""
         return contest(makers, self.clock, expected=wants, rounds=self.rounds, limit=self.limit, always=ALWAYS)
 
     def random(self, batch: int, width: int) -> Tensor:

@@ -52,7 +52,7 @@ def host_overhead(settings: Settings) -> dict[str, float]:
     with torch.no_grad():
         calls: dict[str, Callable[[], object]] = {"pass": partial(net, x), "MLP pass": partial(mlp, x_mlp)}
         if settings.device == "cuda":
-            from benchmarks.bare_launch import bare_launch  # inside: Triton isn't needed without a GPU
+            from benchmarks.bare_launch import bare_launch  # imported here: Triton isn't needed without a GPU
 
             calls["bare launch"] = bare_launch(settings.device)
         times = _host_times(calls, settings)

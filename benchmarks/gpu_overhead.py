@@ -1,6 +1,6 @@
 """Host time of a call in several source trees: `python -m benchmarks.gpu_overhead --trees A/src B/src`, on a GPU.
 
-Each tree is measured in processes of its own, in turns, through the public API alone, so that trees of any age can be
+Each tree is measured in new processes, in turns, through the public API alone, so that trees of any age can be
 compared. Prints the median microseconds until a call returns (N=64, p=0.2, B=32; the device isn't waited for), and
 those of a bare Triton launch in the same processes.
 """
@@ -50,7 +50,7 @@ def measure() -> dict[str, float]:
 
 
 def measure_tree(tree: Path) -> dict[str, float]:
-    """Microseconds of each call with the fourward of a source tree, in a process of its own."""
+    """Microseconds of each call with the fourward of a source tree, in a new process."""
     environment = {**os.environ, "PYTHONPATH": str(tree.resolve())}
     command = [sys.executable, "-m", "benchmarks.gpu_overhead"]
     root = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ def measure_tree(tree: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure the imported fourward, or several trees in turns; 2 means no card."""
+    """Measure the imported fourward, or several trees in turns; 2 means no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_overhead", description=__doc__)
     parser.add_argument("--trees", type=Path, nargs="+", help="folders that contain the package fourward")
     parser.add_argument("--processes", type=int, default=3, help="for each tree")

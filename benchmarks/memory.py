@@ -1,6 +1,6 @@
 """How much memory a large network takes on a CPU, stage by stage: `python -m benchmarks.memory`.
 
-Each graph has a process of its own. Edges are drawn in another one and passed as a file, so that the peaks are those of
+Each graph has a new process. Edges are drawn in another one and passed as a file, so that the peaks are those of
 fourward. docs/scale.md derives the formulas that are compared with the measurements.
 """
 

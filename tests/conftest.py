@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-if not torch.cuda.is_available():  # Triton's interpreter stands in for a GPU; it looks when kernels are imported
+if not torch.cuda.is_available():  # Triton's interpreter replaces the GPU; it checks when kernels are imported
     os.environ["TRITON_INTERPRET"] = "1"
 
 settings.register_profile("fourward", deadline=None, derandomize=True, max_examples=40)

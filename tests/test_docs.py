@@ -23,7 +23,7 @@ from tools.docs_outputs import DOCS, FENCE, ROOT, clean, fill, find_blocks, matc
 from tools.docs_pictures import FOLDER, PICTURES, TOUCH, dark_name
 
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
-#: Python that isn't run where it stands: because it needs GPUs, or because it is started with torchrun.
+#: Python that isn't run with the rest of its page: because it needs GPUs, or because it is started with torchrun.
 MARKS = {"": "here", ".no-run": "nowhere", ".torchrun": "in two processes", ".run": "here"}
 
 
@@ -176,11 +176,29 @@ def test_links_lead_to_files_of_the_repository(page):
     assert not missing
 
 
-def test_contributing_names_files_that_exist():
-    names = re.findall(r"`([\w/]+(?:\.py|/))`", (ROOT / "CONTRIBUTING.md").read_text())
-    assert len(names) > 30
-    missing = [name for name in names if not any((folder / name).exists() for folder in (ROOT, ROOT / "src/fourward"))]
-    assert not missing
+def find_named_files(text: str) -> list[str]:
+    """The files and folders that a page names by their path, from the root of the repository or the package."""
+    return re.findall(r"`([\w/]+/(?:\w+\.py)?|\w+\.py)`", text)
+
+
+@pytest.mark.parametrize("page", **parametrize_pages(PAGES))
+def test_files_that_a_page_names_exist(page):
+    roots = ROOT, ROOT / "src/fourward", ROOT / "src"
+    outputs = {"tensorboard/"}  # of a training run
+    names = set(find_named_files(FENCE.sub("", page.read_text()))) - outputs
+    assert not [name for name in names if "/" in name and not any((root / name).exists() for root in roots)]
+
+
+def test_contributing_names_the_files_of_the_data():
+    assert len(find_named_files((ROOT / "CONTRIBUTING.md").read_text())) > 30
+
+
+def test_the_gpu_page_names_the_modules_of_the_engine():
+    """Each of them, and no other."""
+    folder = ROOT / "src/fourward/engine/_gpu"
+    table = re.search(r"\| file \| contents \|\n(.+?)\n\n", (ROOT / "docs/gpu.md").read_text(), re.DOTALL)
+    named = {name for row in table[1].splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == {path.stem for path in folder.glob("*.py")} - {"__init__", "engine"}
 
 
 def test_every_picture_is_made_by_the_tool():

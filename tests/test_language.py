@@ -41,7 +41,15 @@ VAGUE = {"again", "asked", "facts", "few", "found", "given", "kept", "lead", "mi
 #: Turns of phrase that no message, docstring, comment or page has.
 PHRASES = re.compile(
     r"\b(came|(?:was|were) wanted|(?:leave|leaving|left) (?:it|them|that|these|those) (?:away|out)|to be had|"
-    r"is no (?:node|file|network|name|number|graph)|are no nodes|in \w+'s clothes|knows better|goes about)\b"
+    r"is no (?:node|file|network|name|number|graph|mapping)|are no nodes|in \w+'s clothes|knows better|goes about|"
+    r"those who|whoever|as ever|what (?:it|that) takes|whatever it is|goes up when|by way of|has a say|lets through|"
+    r"(?:the|this|that) very (?!same)|a process of its own|to be there still|is begun|warned of|CUDA card)\b"
+)
+#: Descriptions without a noun, of which a reader has to guess what they describe: `seed: Of the weights.`
+NOUNLESS = re.compile(
+    r"^\s+\w+: (?:Of|Whose|Under|By name)\b"  # an argument
+    r"|\S.*  #:? (?:of|that|inside|likewise|whose)\b"  # a constant, a field or a variable
+    r"|\bhelp=f?\"of\b|\bhelp=f?\"Of\b|^\s*\"\"\"Of\b"  # an option, a function
 )
 CODE = sorted(path for folder in ("src", "tests", "benchmarks", "tools") for path in (ROOT / folder).rglob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -88,4 +96,11 @@ def test_names_are_those_of_the_field(path):
 def test_prose_is_that_of_the_field(path):
     lines = enumerate(path.read_text().splitlines(), 1)
     wrong = [f"line {k}: {match[0]!r} in: {line.strip()}" for k, line in lines if (match := PHRASES.search(line))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", [path for path in CODE if path != THIS], ids=relative)
+def test_descriptions_name_what_they_describe(path):
+    lines = enumerate(path.read_text().splitlines(), 1)
+    wrong = [f"line {k}: {line.strip()}" for k, line in lines if NOUNLESS.search(line)]
     assert not wrong, "\n".join(wrong)

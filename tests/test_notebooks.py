@@ -19,7 +19,7 @@ def outputs(notebook) -> list[list[str]]:
     return [[output.output_type for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:zmq")  # of Jupyter's own
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:zmq")  # raised within Jupyter
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_has_the_stored_outputs(path, tmp_path):
     stored = nbformat.read(path, as_version=4)

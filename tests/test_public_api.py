@@ -44,7 +44,7 @@ def resolve(dotted: str) -> object:
 
 
 def documented() -> Iterator[str]:
-    """The paths of all entries of the API pages; an entry of a module stands for its public names."""
+    """The paths of all entries of the API pages; an entry of a module includes its public names."""
     for page in sorted((ROOT / "docs" / "api").glob("*.md")):
         for path, options in ENTRY.findall(page.read_text()):
             yield path

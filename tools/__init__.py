@@ -1,1 +1,1 @@
-"""Programs for those who work on fourward."""
+"""Scripts for developers of fourward."""

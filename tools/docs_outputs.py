@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
     page: Path
     language: str
-    mark: str  #: what stands in braces behind the language, such as ".no-run"
+    mark: str  #: attributes in braces after the language, such as ".no-run"
     code: str
     line: int  #: number of lines before its code
     end: int  #: offset in the page at which it ends
@@ -71,7 +71,7 @@ def run_blocks(page: Path) -> Iterator[tuple[Block, str]]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether an output is what a page shows; `...` in the page stands for anything."""
+    """Whether an output is what a page shows; `...` in the page matches anything."""
     return doctest.OutputChecker().check_output(expected, clean(printed), doctest.ELLIPSIS)
 
 

@@ -160,7 +160,7 @@ def network() -> Picture:
 
 @cache
 def _learned() -> tuple[Model, torch.Tensor, History]:
-    """The worm after some epochs of digits, as in the demo; held-out digits as they come to its inputs; the history."""
+    """The worm after some epochs of digits, as in the demo; held-out digits as its inputs receive them; the history."""
     digits, ink = bundled("digits"), Scaling(np.full(64, 8.0), np.full(64, 8.0))
     train, validation, _ = split(digits.y, 0.2, 0.0, seed=0)
     net = fw.FourWard(fw.connectomes.load("c-elegans").dag, init="kaiming_normal", seed=0)
@@ -182,7 +182,7 @@ def training() -> Picture:
 
 
 def activations() -> Picture:
-    """Which layers answer to which digit."""
+    """Which layers respond to which digit."""
     model, x, _ = _learned()
     picture = activation_map(model.net, x, samples=60)
     picture.set_size_inches(9, 4.6)

@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "benchmarks/results"
-REPORTS = "results"  #: of the study, each in a folder of its machine
+REPORTS = "results"  #: reports of the study, each in the folder of its machine
 MIRRORED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 FRAME = (
     r"[Open it alone](\1){ target=_blank }."

@@ -1,4 +1,4 @@
-"""Runs the tests of the gpu engine on a GPU, and the small zoo under the memory checker.
+"""Runs the tests of the gpu engine on a GPU, and a set of small graphs under the memory checker.
 
 Compiling takes most of the time, so the tests run in several processes, each with a shard of them.
 """
@@ -33,7 +33,7 @@ MEMCHECK = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
 
 
 class Shard:
-    """Pytest in a process of its own, with a log."""
+    """Pytest in a new process, with a log."""
 
     def __init__(self, name: str, arguments: list[str], before: list[str], folder: Path, **environment: str) -> None:
         self.name, self.log = name, folder / f"{name}.log"

@@ -165,7 +165,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path, capsys, monke
 
 
 def killed(folder, words, at_least):
-    """Start a study in a process of its own, kill -9 it after at least so many rows, and return what is saved."""
+    """Start a study in a new process, kill -9 it after at least so many rows, and return what is saved."""
     command = [sys.executable, "-m", "fourward", "study", *words, "--out", str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ALONE)
     try:

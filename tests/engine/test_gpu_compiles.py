@@ -17,7 +17,7 @@ def test_kernels_compile_for_a_card(tmp_path):
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert ended.stderr == ""
     in_parallel, alone, launched = json.loads(ended.stdout)
-    sweeps = ["tiled_backward", "tiled_forward"]  # of the first segment, of the others, and of a network of one
+    sweeps = ["tiled_backward", "tiled_forward"]  # for the first segment, for the others, and for a network of one
     tiled = [*sweeps * 3, "tiled_products", "tiled_products_backward", *["tiled_weight_grad"] * 2]
     assert sorted(in_parallel) == sorted(f"{name}_kernel" for name in tiled)
     csr = "csr_forward", "csr_backward", "csr_weight_grad", "csr_load_inputs", "csr_store_outputs", "write_addresses"

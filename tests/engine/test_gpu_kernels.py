@@ -213,5 +213,5 @@ def test_the_second_batch_may_be_aligned_otherwise(name, monkeypatch):
         assert_near(out, exact(x))
         assert_near(net.weight.grad, exact.weight.grad)
         unaligned = [any(tensor.data_ptr() % 16 for tensor in tensors) for tensors in launched]
-        assert sum(unaligned) <= 2  # of each pass, the launch that writes the pointer table, and no other
+        assert sum(unaligned) <= 2  # in each pass the launch that writes the pointer table, and no other
     launch.clear_passes()

@@ -293,7 +293,7 @@ def test_an_unwritable_folder(tmp_path):
 
 
 def test_a_folder_that_is_read_only(path, monkeypatch):
-    """Root may write everywhere: SQLite's own refusal stands in for a folder's."""
+    """Root may write everywhere: SQLite's error is raised instead of the folder's."""
     filled(path, rows=3)
 
     def refuse(*words, **options):

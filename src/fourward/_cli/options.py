@@ -88,7 +88,9 @@ class GraphOptions:
     ] = None
     outputs: Annotated[
         str | None,
-        _graph_option("--outputs", metavar="LABELS", help="Labels of the outputs, likewise. Default: all sinks."),
+        _graph_option(
+            "--outputs", metavar="LABELS", help="Labels of the outputs, in the same form. Default: all sinks."
+        ),
     ] = None
     format: Annotated[str | None, _graph_option("--format", help=FORMAT_HELP)] = None
     header: Annotated[

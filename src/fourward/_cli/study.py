@@ -76,7 +76,7 @@ Example: `fourward study training --seeds 3 --batches 10 --methods 4ward,fourwar
 ALL = """Run attributes, times, reassignment, training and topologies, then draw the figures and write the report.
 
 Sizes, batch sizes and methods are those of the grid; reassignment uses the paper's. Topologies run on the CPU, and
-only if time is left of --seconds.
+only if --seconds isn't used up.
 
 Example: `fourward study all --seeds 3 --batches 10 --cell-seconds 10`
 """

@@ -1,7 +1,7 @@
 """Engines with compiled kernels: how torch calls them.
 
 In eager mode a torch.autograd.Function calls the kernels (50 microseconds for both directions of a small network, where
-a custom operator takes 100). While torch traces, for torch.compile or torch.export, custom operators stand for them.
+a custom operator takes 100). While torch traces, for torch.compile or torch.export, custom operators represent them.
 Second derivatives, forward mode and torch.func fall back to the torch engine.
 """
 

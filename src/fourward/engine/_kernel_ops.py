@@ -1,4 +1,4 @@
-"""The kernels of an engine as torch operators, which stand for them where torch traces."""
+"""The kernels of an engine as torch operators, which represent them while torch traces."""
 
 from __future__ import annotations
 

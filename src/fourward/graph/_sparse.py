@@ -23,11 +23,11 @@ def to_coordinates(matrix: Any) -> Any:
 
 
 def _check_nothing(matrix: Any) -> None:
-    """Of a format that Python or NumPy convert alone, which check their own bounds."""
+    """Formats that Python or NumPy convert, which check bounds themselves, need no check here."""
 
 
 def _check_compressed(matrix: Any) -> None:
-    """Of csr, csc and bsr. scipy's `check_format` skips some of this if the last index pointer is 0."""
+    """Check csr, csc and bsr; scipy's `check_format` skips some of this if the last index pointer is 0."""
     indptr, indices = matrix.indptr, matrix.indices
     _check_integers(matrix, indptr=indptr, indices=indices)
     size, block = matrix.shape[matrix.format == "csc"], matrix.blocksize[0] if matrix.format == "bsr" else 1

@@ -122,7 +122,7 @@ def _read_xml(
     check_xml(path, data)
     try:
         graph = reader(BytesIO(data[:]))
-    except Exception as error:  # networkx lets through what a missing attribute raises
+    except Exception as error:  # networkx doesn't catch the KeyError of a missing attribute
         raise FileError(f"{path} is XML, but networkx can't read it as {kind}: {error}") from None
     integers = {node: label for node, label in graph.nodes(data=LABEL_ATTRIBUTE) if _convert.is_integer(label)}
     return _from_networkx(path, nx.relabel_nodes(graph, integers) if integers else graph, topology_only, labels)

@@ -1,4 +1,4 @@
-"""Layering: the level of every node of a Dag, and what follows from it."""
+"""Layering: the level of every node of a Dag, and quantities derived from it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class MethodTiming(NamedTuple):
 
 
 def make_mlp(num_weights: int, device: str = "cpu") -> nn.Sequential:
-    """An MLP of four equal layers with about `num_weights` weights, initialised from a seed of its own."""
+    """An MLP of four equal layers with about `num_weights` weights, initialised from a fixed seed."""
     width = max(1, round((num_weights / 4) ** 0.5))
     generator = torch.Generator().manual_seed(0)
     layers: list[nn.Module] = []

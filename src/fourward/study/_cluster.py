@@ -117,7 +117,7 @@ def attempt(run: Run, key: Key, code: Mapping[str, str] | None = None) -> Outcom
         if code is not None:
             _check_code(code, code_fingerprint())
         outcome = Outcome(key, dict(run(key)))
-    except Exception as error:  # whatever it is, it is this run's outcome and not the others'
+    except Exception as error:  # any error is the outcome of this run, and doesn't affect others
         outcome = Outcome(key, status=FAILED, note=_reason(error))
     return replace(outcome, seconds=time.perf_counter() - start)
 

@@ -87,7 +87,9 @@ class Networks:
                 self.models[name] = make(self.dag, seed=0, layering=layering, device=self.protocol.device)
         except CutOff:
             self._cut_off(name, limit)
-        except Exception as error:  # out of memory, or whatever it is: this network's outcome, not the others'
+        except (
+            Exception
+        ) as error:  # out of memory, for example: the outcome of this network, which doesn't affect others
             self.missing[name] = FAILED, f"building failed: {one_line(error)}"
             self._recover()
         self.seconds[name] = time.perf_counter() - start
@@ -122,7 +124,7 @@ class Networks:
             if name in self.models:
                 try:
                     calls[name] = training_step(self.models[name], x) if train else partial(self.models[name], x)
-                except Exception as error:  # nothing to train, or whatever it is: this network's outcome
+                except Exception as error:  # nothing to train, for example: the outcome of this network
                     self.missing[name] = FAILED, one_line(error)
         return calls
 

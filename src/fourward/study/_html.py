@@ -23,7 +23,7 @@ def html(text: Text) -> Html:
 
 
 def tag(name: str, *content: Text, **attributes: str) -> Html:
-    """An element; `class_` stands for the attribute class."""
+    """An element; `class_` sets the attribute class."""
     attribute_text = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items() if value)
     return Html(f"<{name}{attribute_text}>{''.join(map(html, content))}</{name}>")
 

@@ -1,4 +1,4 @@
-"""The file behind a `Store`: made, locked, checked and opened; SQLite's errors in plain words."""
+"""The file behind a `Store`: made, locked, checked and opened; and SQLite's errors as StudyError."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def open_file(path: Path, *, writing: bool) -> sqlite3.Connection:
 def acquire_lock(path: Path) -> sqlite3.Connection:
     """The exclusive right to write, which ends with the process however it ends: a locked, empty SQLite file.
 
-    It lies beside the results. A lock on the results themselves would block readers, or end with every row.
+    The lock file is beside the results. A lock on the results themselves would block readers, or end with every row.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -207,7 +207,9 @@ class Store:
 
     def close(self) -> None:
         """Release the file; closing twice is fine."""
-        with suppress(sqlite3.Error):  # closed already, or someone is reading: then it stays as it is, as safe
+        with suppress(
+            sqlite3.Error
+        ):  # already closed, or another process is reading: then it stays in WAL mode, which is as safe
             if self._lock is not None:
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()

@@ -238,7 +238,7 @@ class _Run:
         if self.first is not None and check is not None:
             try:
                 check(results[0])
-            except Exception as error:  # whatever a check raises is this run's outcome
+            except Exception as error:  # any error of a check is the outcome of this run
                 self.ended = FAILED, one_line(error)
         self.quick = self.first is not None and self.first < QUICK
         if not self.quick and self.ended is None:
@@ -268,7 +268,7 @@ class _Run:
                 seconds = self.clock.time(call, calls)
         except CutOff:
             self.clock.synchronize()
-        except Exception as error:  # whatever it is, it is this run's outcome and not the others'
+        except Exception as error:  # any error is the outcome of this run, and doesn't affect others
             self.ended = FAILED, one_line(error)
             self.clock.synchronize()
         self.spent += time.perf_counter() - start

@@ -2,7 +2,7 @@
 
 An entry takes the address of a buffer of int64: the index of the next job, then its arguments. The signature of a
 function says which these are. The function that packs them and the one by which a kernel reads them are both generated
-from it, so that nobody writes a position.
+from it, so that no position is written by hand.
 """
 
 from __future__ import annotations

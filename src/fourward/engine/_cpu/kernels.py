@@ -23,9 +23,8 @@ from fourward.engine._cpu.arguments import argument_buffer, buffer_reader, tuple
 from fourward.engine._cpu.edge_runs import BEGIN, END
 from fourward.engine._cpu.simd import add_run, cast_like, dot_run, float64_from_bits, offset, pointer, take_job
 
-BY_NODE = (
-    1  #: slices of at most so many lane groups take edges by node: their rows fit the cache, and long runs are faster
-)
+#: Slices of at most so many lane groups take edges by node: their rows fit the cache, and long runs are faster.
+BY_NODE = 1
 ALIGN = 16  #: the fields of a packed plan start at multiples of so many int32
 
 _jit = njit(nogil=True, error_model="numpy")
@@ -73,7 +72,7 @@ class Slice(NamedTuple):
 
     first: int  #: index of its first sample in the batch
     size: int  #: number of its samples
-    groups: int  #: lane groups that they fill; what is left of the last one is padding
+    groups: int  #: lane groups that they fill; the rest of the last one is padding
     begin: int  #: samples and padding in the slices before it, so that its activations start at N * begin
 
 
@@ -193,10 +192,10 @@ def backward_arguments(
     all_nodes: bool,
     inputs: int,
     x_grad: int,  # (B, I), or 0
-    out_grad: int,  # of the shape of out
+    out_grad: int,  # same shape as out
     a: int,
     z: int,
-    d: int,  # of the shape of a
+    d: int,  # same shape as a
     weight_by_source: int,  # (E,)
     key: int,
     threshold: int,

@@ -100,7 +100,7 @@ def choose_products_config(slices: int) -> ProductsConfig:
 
 
 def choose_packers(tiles: int, slices: int, resident: int) -> tuple[int, bool]:
-    """The number of programs that pack tiles, and whether the launch has more programs than are surely resident."""
+    """The number of programs that pack tiles, and whether the launch has more than are guaranteed to be resident."""
     packers = min(tiles, max(resident - slices, resident // 2))
     return packers, packers + slices > resident
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter stands in for a GPU, as tests set it with TRITON_INTERPRET=1."""
+    """Whether Triton's interpreter replaces the GPU, as tests set it with TRITON_INTERPRET=1."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
@@ -144,7 +144,7 @@ def precompiling() -> bool:
 
 
 def precompile(*passes: Callable[[], None]) -> None:
-    """Compile all that passes launch, in parallel, since a kernel takes the compiler seconds; run nothing."""
+    """Compile everything that these passes launch, in parallel, since a kernel takes seconds; run nothing."""
     requests: _Requests = {}
     token = _requests.set(requests)
     try:
@@ -174,7 +174,7 @@ def placeholders(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 @cache
 def max_resident_programs(device: torch.device, num_warps: int) -> int:
-    """The number of programs of so many warps that are surely resident on a GPU at once.
+    """The number of programs of `num_warps` warps that are guaranteed to be resident on a GPU at once.
 
     A multiprocessor holds 8 warps, whatever their registers, if it has the 18 KiB of shared memory that a sweep may
     need for each; else one program.

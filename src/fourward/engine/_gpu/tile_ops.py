@@ -147,7 +147,7 @@ def load_tile_rows(packed, slot, exists, first, COUNT: tl.constexpr, SEGMENT: tl
 
     Row i of tile k is number k * COUNT + i of the tuple; 0 where a tile doesn't exist. In a slot a tile is
     (8, 32 lanes, 4): four rows lie side by side for each lane, so that a lane loads them at once. Loaded in a loop with
-    stages, they come by way of shared memory, from which each warp reads all.
+    stages, they pass through shared memory, from which each warp reads all.
     """
     tl.static_assert(COUNT % 4 == 0)
     at = (slot + tl.arange(0, SEGMENT)[:, None]) * 1024 + first * 32 + tl.arange(0, COUNT * 32)[None, :]

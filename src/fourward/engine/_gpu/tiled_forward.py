@@ -7,7 +7,7 @@ A lane holds the sum z of one neuron of each panel of the segment, for a sample.
 activation to all lanes by a warp shuffle, and each lane adds its contribution to its sums: of the neuron's own panel
 and of all later panels of the segment. The latency of a shuffle is several times that of the FMA that waits for it, so
 with QUADS the sums of four neurons are broadcast at once, and each lane computes redundantly what the four contribute
-to each other. Rows of tiles come by way of shared memory, one to two loop iterations ahead. Where a network has several
+to each other. Rows of tiles are read through shared memory, loaded 1-2 iterations ahead. Where a network has several
 segments, the contributions of all earlier segments are products of tiles, spread over the GPU (a kernel of its own).
 
 A tile multiplies activations by 0 where there is no edge, which is NaN for an infinite or NaN activation. So every sum

@@ -89,7 +89,7 @@ def _fill_tiles(
     block = np.zeros(tiles, np.int64)
     edge_mask, first_edge = np.zeros(tiles * 32, np.uint32), np.zeros(tiles * 32, np.int64)
     diagonal_edge_mask, diagonal_first_edge = np.zeros(panels * 32, np.uint32), np.zeros(panels * 32, np.int64)
-    at = np.full(input_blocks + panels, -1, np.int64)  # of each block, its tile into this panel; -1: no edge
+    at = np.full(input_blocks + panels, -1, np.int64)  # tile from each block into this panel; -1: no edge
     for v in range(panels):
         first, last = inputs + 32 * v, min(nodes, inputs + 32 * v + 32)
         at[: input_blocks + v] = -1
