@@ -2,14 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import networkx as nx
 import numpy as np
 import pytest
 import torch
 
-from fourward import FourWard, _memory, connectomes, files, generate, load, save
+from fourward import FourWard, _memory, connectomes, files, generate, load, nn, save
 from fourward._cli import app
+from fourward._cli.info import summarize_graph
 from fourward.exchange import from_mlp
 
 
@@ -182,6 +185,22 @@ def test_info_for_people_and_programs(run):
     assert summary["nodes"] == 40
     assert summary["engine"] == "cpu"
     assert summary["removed"] == 0
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu"])
+def test_info_of_a_graph_is_the_summary_of_a_network(name):
+    dag = generate.erdos_renyi(60, 0.1, seed=0)
+    assert summarize_graph(dag, name, batch=7) == nn.summary(FourWard(dag, name, seed=0), batch=7)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["info", "--help"], ["info", "er:20:0.2"], ["info", "g.csv", "--json"]])
+def test_help_and_info_do_not_import_torch(words, tmp_path):
+    (tmp_path / "g.csv").write_text("a,b\nb,c\n")
+    code = (
+        f"import sys; from fourward._cli.app import main; assert main({words}) == 0; assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_info_of_a_saved_network(run):
