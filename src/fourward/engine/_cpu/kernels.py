@@ -255,8 +255,9 @@ def _forward(buffer, zero, lanes, stamp):
             for j in range(size, width):  # padding repeats a sample: it overflows only where that one does
                 a[q * width + j] = a[q * width + size - 1]
         _forward_slice(
-            p, inputs, groups, a, z, weight, bias, has_bias, first, args.key, args.threshold, scale, zero, lanes
-        )
+            p=p, inputs=inputs, groups=groups, a=a, z=z, weight=weight, bias=bias, has_bias=has_bias, sample=first,
+            key=args.key, threshold=args.threshold, scale=scale, zero=zero, lanes=lanes,
+        )  # fmt: skip
         for j in range(size):
             for o in range(len(columns)):
                 out[(first + j) * len(columns) + o] = a[columns[o] * width + j]
@@ -289,8 +290,9 @@ def _backward(buffer, zero, lanes, stamp):
             for o in range(len(columns)):
                 d[columns[o] * width + j] = out_grad[(first + j) * len(columns) + o]
         _backward_slice(
-            p, runs, nodes, groups, d, a, z, weight, first, args.key, args.threshold, scale, unscale, zero, lanes
-        )
+            p=p, runs=runs, nodes=nodes, groups=groups, d=d, a=a, z=z, weight=weight, sample=first, key=args.key,
+            threshold=args.threshold, scale=scale, unscale=unscale, zero=zero, lanes=lanes,
+        )  # fmt: skip
         if needs_x_grad:
             for j in range(size):
                 for q in range(inputs):

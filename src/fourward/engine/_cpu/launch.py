@@ -64,7 +64,13 @@ def pack(plan: Plan) -> tuple[Tensor, Shape]:
         outputs=plan.outputs,
         position=plan.position,
     )
-    shape = Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, dag.num_edges, int(plan.needs_z.sum()))
+    shape = Shape(
+        nodes=dag.num_nodes,
+        inputs=dag.num_inputs,
+        outputs=dag.num_outputs,
+        edges=dag.num_edges,
+        z_rows=int(plan.needs_z.sum()),
+    )
     return torch.from_numpy(_pack(packed_plan)), shape
 
 
@@ -103,7 +109,8 @@ def slices(batch: int, lanes: int, num_threads: int) -> tuple[IntArray, int, int
         while done < end:
             groups = next(size for size in GROUPS if size <= end - done)
             begin = done * lanes
-            rows.append(kernels.Slice(begin, min(batch - begin, groups * lanes), groups, begin))
+            size = min(batch - begin, groups * lanes)
+            rows.append(kernels.Slice(first=begin, size=size, groups=groups, begin=begin))
             done += groups
     table = np.array(rows, np.int64).reshape(-1, len(kernels.Slice._fields))
     return table, table.ctypes.data, len(table)
