@@ -184,7 +184,7 @@ def find_named_files(text: str) -> list[str]:
 @pytest.mark.parametrize("page", **parametrize_pages(PAGES))
 def test_files_that_a_page_names_exist(page):
     roots = ROOT, ROOT / "src/fourward", ROOT / "src"
-    outputs = {"tensorboard/"}  # of a training run
+    outputs = {"tensorboard/"}  # written by a training run
     names = set(find_named_files(FENCE.sub("", page.read_text()))) - outputs
     assert not [name for name in names if "/" in name and not any((root / name).exists() for root in roots)]
 
