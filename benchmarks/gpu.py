@@ -21,7 +21,7 @@ import torch
 from benchmarks.cpu import BATCHES, DENSITIES, SIZES
 from benchmarks.fresh import FIRST_USES
 from benchmarks.gpu_cells import Settings, measure, measure_large
-from benchmarks.gpu_host import copy_bandwidth, describe_card, first_use, host_overhead
+from benchmarks.gpu_host import copy_bandwidth, describe_gpu, first_use, host_overhead
 from benchmarks.gpu_report import goals, plot_gpu, report_text
 from benchmarks.storage import RESULTS, write_results
 from fourward import connectomes, generate
@@ -42,7 +42,7 @@ class Run:
         self.settings = Settings(options.device, options.rounds, options.cell_seconds)
         self.name = "gpu-quick" if options.quick else "gpu" if options.device == "cuda" else "gpu-smoke"
         self.start = time.perf_counter()
-        self.data: dict[str, Any] = {"facts": describe_card(self.settings, options.commit)}
+        self.data: dict[str, Any] = {"facts": describe_gpu(self.settings, options.commit)}
         if not options.fresh:
             self.data |= self._load_previous()
         self.data["failures"] = []

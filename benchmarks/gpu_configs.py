@@ -21,7 +21,7 @@ from benchmarks import baselines
 from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
-from benchmarks.gpu_host import describe_card
+from benchmarks.gpu_host import describe_gpu
 from benchmarks.storage import RESULTS, write_results
 from fourward import Dag, FourWard, connectomes, generate
 from fourward.study._timing import Call, clock_for
@@ -136,7 +136,7 @@ def main() -> int:
                 rows.append({"graph": graph, "batch": batch, "backward": with_backward, "seconds": outcome.times})
                 times = ", ".join(f"{config} {1e6 * seconds:.1f}" for config, seconds in outcome.times.items())
                 print(f"{graph}, B={batch}{', with backward' if with_backward else ''}: {times}", flush=True)
-                data = {"facts": describe_card(settings, options.commit), "rows": rows}
+                data = {"facts": describe_gpu(settings, options.commit), "rows": rows}
                 write_results(f"gpu-configs-{suite}", data, options.out)
     return 0
 

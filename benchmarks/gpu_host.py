@@ -18,7 +18,7 @@ from fourward.study._environment import driver_version
 from fourward.study._timing import LaunchClock, Turn, alternate, training_step
 
 
-def describe_card(settings: Settings, commit: str | None) -> dict[str, Any]:
+def describe_gpu(settings: Settings, commit: str | None) -> dict[str, Any]:
     """The machine, the GPU, its driver, the versions and the commit that results belong to."""
     machine = describe_environment() | {"device": settings.device, "matmul": torch.get_float32_matmul_precision()}
     if commit is not None:

@@ -239,7 +239,7 @@ def test_export_of_a_checkpoint(run):
     assert result["difference_to_model"] < 1e-5
     assert "largest difference from the model" in run("export", "run", "--out", "net.py")[1]
     assert "largest difference from the model" in run("export", "run", "--out", "net.c")[1]
-    result = json.loads(run("export", "run", "--out", "bare.safetensors", "--bare", "--json")[1])
+    result = json.loads(run("export", "run", "--out", "bare.safetensors", "--network-only", "--json")[1])
     assert result["inputs"] == load("run/best.safetensors").dag.num_inputs
 
 

@@ -72,7 +72,7 @@ def test_a_run_is_trained_further_from_its_folder(folder, capsys):
     assert run("train", "a", "--device", "cpu", "--data", "t.csv", "--target", "sign", "--epochs", 1, "--out", "b") == 0
     assert fw.load("b/best.safetensors").dag == fw.load("a/best.safetensors").dag
     assert run("train", "a", "--data", "t.csv", "--target", "sign", "--activation", "tanh", "--out", "c") == 2
-    assert "--activation has no effect here: a is a network and has its own" in capsys.readouterr().err
+    assert "--activation has no effect here: a is a network, which has its own" in capsys.readouterr().err
 
 
 def test_a_constant_output_is_warned_of(folder, capsys):

@@ -61,7 +61,7 @@ def test_nested_x():
 @methods
 def test_missing_cuda_device(cls, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(OptionError, match=r"got device 'cuda:0', but torch finds no CUDA device"):
+    with pytest.raises(OptionError, match=r"device='cuda:0' is not available: torch finds no CUDA device"):
         cls(DAG, device="cuda:0")
 
 

@@ -32,12 +32,14 @@ def rows(tmp_path, **changes):
 def test_all_hold_where_times_are_as_in_the_paper(rows_by_experiment):
     results = evaluate(rows_by_experiment["times"], rows_by_experiment["reassignment"])
     assert {name: finding.verdict for name, finding in results.items()} == dict.fromkeys(NAMES, HOLDS)
-    assert results["sparse"].here.startswith("up to 2.23, at 64 nodes, p = 0.2")
-    assert "0.95 at p = 0.8" in results["even"].here
-    assert "cut off in 4 of 22 cells" in results["deepstruct"].here
-    assert "1.000 at batch size 512" in results["height"].here
-    assert "2.0 % at p = 0.2, 2.0 % at p = 0.4, 2.0 % at p = 0.8, noise of 1.0 % at p = 1" in results["deviation"].here
-    assert results["moved"].here == "0.25 at p = 0.2"
+    assert results["sparse"].measured.startswith("up to 2.23, at 64 nodes, p = 0.2")
+    assert "0.95 at p = 0.8" in results["even"].measured
+    assert "cut off in 4 of 22 cells" in results["deepstruct"].measured
+    assert "1.000 at batch size 512" in results["height"].measured
+    assert (
+        "2.0 % at p = 0.2, 2.0 % at p = 0.4, 2.0 % at p = 0.8, noise of 1.0 % at p = 1" in results["deviation"].measured
+    )
+    assert results["moved"].measured == "0.25 at p = 0.2"
 
 
 def flat(method, size, p, batch):
@@ -48,7 +50,7 @@ def flat(method, size, p, batch):
 def test_none_holds_where_the_batch_decides(tmp_path):
     results = evaluate(rows(tmp_path, method_seconds=flat))
     assert {name: results[name].verdict for name in NAMES[:6]} == dict.fromkeys(NAMES[:6], FAILS)
-    assert "batches of 512 take 16 times as long" in results["batch"].here
+    assert "batches of 512 take 16 times as long" in results["batch"].measured
 
 
 def opposite(method, size, p, batch):
@@ -58,8 +60,8 @@ def opposite(method, size, p, batch):
 def test_a_gain_elsewhere_does_not_hold(tmp_path):
     results = evaluate(rows(tmp_path, method_seconds=opposite))
     assert results["sparse"].verdict == FAILS
-    assert "p = 1, " in results["sparse"].here
-    assert "at p = 0.2 for 0 of 6" in results["sparse"].here
+    assert "p = 1, " in results["sparse"].measured
+    assert "at p = 0.2 for 0 of 6" in results["sparse"].measured
     assert results["even"].verdict == PARTLY
     assert results["height"].verdict == FAILS
 
@@ -71,7 +73,7 @@ def opposite_in_small_graphs(method, size, p, batch):
 def test_most_sizes_with_the_gain_at_sparse_graphs_hold_in_part(tmp_path):
     results = evaluate(rows(tmp_path, method_seconds=opposite_in_small_graphs))
     assert results["sparse"].verdict == PARTLY
-    assert "at p = 0.2 for 4 of 6" in results["sparse"].here
+    assert "at p = 0.2 for 4 of 6" in results["sparse"].measured
 
 
 def slower_in_large_batches(method, size, p, batch):
@@ -120,7 +122,7 @@ def test_a_cell_that_was_cut_off_has_no_number(tmp_path):
     assert gain_cells(selected, "sequential", "4ward")[64, 0.2].text == "cut off"
     assert gain_cells(selected, "sequential", "4ward")[64, 0.4].mean == pytest.approx(1 / (33 / 64 * 1.25))
     results = evaluate(selected)
-    assert "at 64 nodes, p = 0.2" not in results["sparse"].here
+    assert "at 64 nodes, p = 0.2" not in results["sparse"].measured
 
 
 def test_a_graph_more_that_was_cut_off_leaves_the_gain_over_deepstruct(tmp_path):

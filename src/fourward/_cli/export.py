@@ -33,9 +33,11 @@ def export(
         Path,
         typer.Option(help="File to write: .onnx, .pt2, .safetensors, .graphml, .gexf, .json, .npz, .c, .py or .tex."),
     ],
-    bare: Annotated[
+    network_only: Annotated[
         bool,
-        typer.Option("--bare", help="Export only the network of a checkpoint, without its linear layers and scaling."),
+        typer.Option(
+            "--network-only", help="Export only the network of a checkpoint, without its linear layers and scaling."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -48,7 +50,7 @@ def export(
     """
     from fourward import exchange
 
-    net, model_difference = _load(network, bare, out)
+    net, model_difference = _load(network, network_only, out)
     exchange.export(net, out)
     result: dict[str, Any] = {
         "out": str(out),
@@ -81,7 +83,7 @@ def _print(net: FourWard, out: Path, result: dict[str, Any]) -> None:
             )
 
 
-def _load(path: Path, bare: bool, out: Path) -> tuple[FourWard, float | None]:
+def _load(path: Path, network_only: bool, out: Path) -> tuple[FourWard, float | None]:
     """The network to export and, if it is a whole checkpoint, its largest difference from the model."""
     import torch
 
@@ -93,7 +95,7 @@ def _load(path: Path, bare: bool, out: Path) -> tuple[FourWard, float | None]:
             f"{path} does not exist. Expected a trained network, as `fourward train` saves it; to convert a graph, "
             "use `fourward graph`."
         )
-    if bare or "model" not in _serialization.read_safetensors(path)[1]:
+    if network_only or "model" not in _serialization.read_safetensors(path)[1]:
         return _serialization.load(path).eval(), None
     model = _checkpoint.load_checkpoint(path)[0]
     net = model.fold(None if out.suffix.lower() in _SINGLE_PRECISION else torch.float64).eval()

@@ -41,9 +41,11 @@ def info(
     """
     path = network_path(spec)
     if path is not None:
-        graph_options.check_unset(f"{spec} is a network and has a graph")
+        graph_options.check_unset(f"{spec} is a network, which has its own graph")
         if activation is not None:
-            raise OptionError(f"--activation has no effect here: {spec} is a network and has activations. Omit it.")
+            raise OptionError(
+                f"--activation has no effect here: {spec} is a network, which has its own activations. Omit it."
+            )
         report = _summarize_network(path, batch) | {"removed": 0}
     else:
         loaded = graph_options.load(spec)

@@ -38,7 +38,7 @@ def load_subject(spec: str, graph_options: GraphOptions, title: str | None) -> S
         loaded = graph_options.load(spec)
         report_changes(loaded)
         return Subject(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
-    graph_options.check_unset(f"{spec} is a network and has a graph")
+    graph_options.check_unset(f"{spec} is a network, which has its own graph")
     net = _serialization.load(path)
     return Subject(net, None, title or f"{spec}: {describe(net.dag)}")
 

@@ -144,7 +144,7 @@ def train(
             if (out / LAST).exists():
                 raise OptionError(f"{out} already contains a run. Pass --resume to continue it, or another --out.")
             if network_path(str(graph)) is not None:
-                _check_default(context, list(network), f"{graph} is a network and has its own")
+                _check_default(context, list(network), f"{graph} is a network, which has its own")
             train_config = TrainConfig(
                 epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, weight_decay=weight_decay,
                 schedule=schedule.value, label_smoothing=label_smoothing, patience=patience, seed=seed,
@@ -167,7 +167,7 @@ def _load(spec: str | None, graph_options: GraphOptions) -> Dag | FourWard | Non
     if path is not None:
         from fourward._serialization import load
 
-        graph_options.check_unset(f"{spec} is a network and has a graph")
+        graph_options.check_unset(f"{spec} is a network, which has its own graph")
         return load(path)
     from fourward.train._devices import is_first_process
 

@@ -22,12 +22,12 @@ from fourward.nn._fourward import FourWard, check_network, from_parameters
 def to_pt2(net: FourWard, path: str | Path) -> None:
     """Write a network with torch.export, in plain torch operations that run without fourward, for any batch size."""
     options = {"engine": "torch", "layering": net.layering, "dtype": net.weight.dtype, "device": "cpu"}
-    twin = from_parameters(net.dag, net.weight, net.bias, net.neuron_activations(), **options)
+    torch_net = from_parameters(net.dag, net.weight, net.bias, net.neuron_activations(), **options)
     x = torch.zeros(2, net.dag.num_inputs, dtype=net.weight.dtype)
     batch = torch.export.Dim("batch")
-    program = torch.export.export(twin.eval(), (x,), dynamic_shapes={"x": {0: batch}})
+    exported = torch.export.export(torch_net.eval(), (x,), dynamic_shapes={"x": {0: batch}})
     buffer = BytesIO()  # torch's own writer aborts the process on a full disk
-    torch.export.save(program, buffer)
+    torch.export.save(exported, buffer)
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 

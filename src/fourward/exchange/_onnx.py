@@ -123,10 +123,10 @@ def check_onnx(net: FourWard, path: str | Path, *, batch: int = 5, seed: int = 0
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     x = torch.randn(batch, net.dag.num_inputs, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
     (outputs,) = session.run(None, {"x": x.numpy()})
-    twin = copy.deepcopy(net).eval()
-    twin = twin.float() if net.weight.dtype.itemsize < 4 else twin
+    copied = copy.deepcopy(net).eval()
+    copied = copied.float() if net.weight.dtype.itemsize < 4 else copied
     with torch.no_grad():
-        expected = twin(x.to(twin.weight)).double().cpu()
+        expected = copied(x.to(copied.weight)).double().cpu()
     actual = torch.from_numpy(outputs).double()
     equal = torch.isclose(actual, expected, rtol=1e-12, equal_nan=True)  # also where both overflow
     difference = torch.where(equal, 0.0, (actual - expected).abs())

@@ -181,8 +181,8 @@ def _check_options(dag: Any, dropout: Any, layering: Any, device: torch.device, 
         )
     if device.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(
-            f"got device '{device}', but torch finds no CUDA device. Omit it to use the CPU, or install a CUDA build "
-            "of torch on a machine with a CUDA device."
+            f"device='{device}' is not available: torch finds no CUDA device. Omit it to use the CPU, or install a "
+            "CUDA build of torch on a machine with a CUDA device."
         )
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise OptionError(f"dtype must be a floating point dtype such as torch.float32, got {dtype!r}.")

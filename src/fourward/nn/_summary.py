@@ -15,5 +15,5 @@ def summary(net: FourWard, batch: int = 64) -> dict[str, Any]:
         net: The network.
         batch: Number of samples that memory and operations are computed for.
     """
-    facts = summarize(net.plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize)
-    return facts | {"engine": net.engine, "explanation": net.explain().splitlines()}
+    result = summarize(net.plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize)
+    return result | {"engine": net.engine, "explanation": net.explain().splitlines()}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fourward.study._store import Row, Store
     from fourward.study._topologies import FRACTIONS, Topologies, ablation_curve, run_topologies, run_topology
 
-_HOMES = {
+_MODULES = {
     "FRACTIONS": "_topologies",
     "MethodTiming": "_bench",
     "Progress": "_run",
@@ -80,6 +80,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # experiments import torch, reports matplotlib
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fourward.study' has no attribute {name!r}")
-    return getattr(import_module(f"fourward.study.{_HOMES[name]}"), name)
+    return getattr(import_module(f"fourward.study.{_MODULES[name]}"), name)

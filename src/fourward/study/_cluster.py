@@ -122,10 +122,10 @@ def attempt(run: Run, key: Key, code: Mapping[str, str] | None = None) -> Outcom
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
-def _check_code(expected: Mapping[str, str], here: Mapping[str, str]) -> None:
-    names = [name for name in {**expected, **here} if expected.get(name) != here.get(name)]
+def _check_code(expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
+    names = [name for name in {**expected, **actual} if expected.get(name) != actual.get(name)]
     if names:
-        versions = ", ".join(f"expected {name} {expected.get(name)}, got {here.get(name)}" for name in names)
+        versions = ", ".join(f"expected {name} {expected.get(name)}, got {actual.get(name)}" for name in names)
         raise StudyError(f"the worker's code differs from the submitting process's: {versions}")
 
 

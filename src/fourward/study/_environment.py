@@ -71,11 +71,11 @@ def code_version(package: Path = PACKAGE) -> str:
 
     Uncommitted changes, and code that isn't under git, are identified by a digest of the sources.
     """
-    here = "git", "-C", str(package)
-    commit = command_output(*here, "log", "-1", "--format=%H", "--", ".")
+    git = "git", "-C", str(package)
+    commit = command_output(*git, "log", "-1", "--format=%H", "--", ".")
     if commit in ("", "unknown"):
         return f"source {_digest(package)}"
-    changed = command_output(*here, "status", "--porcelain", "--", ".")
+    changed = command_output(*git, "status", "--porcelain", "--", ".")
     return f"{commit} with changes {_digest(package)}" if changed else commit
 
 

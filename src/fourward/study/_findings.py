@@ -36,7 +36,7 @@ class Finding:
     published: str
     rule: str
     verdict: str = UNKNOWN
-    here: str = "not measured"
+    measured: str = "not measured"
 
 
 def findings(times: Sequence[Row], reassignment: Sequence[Row]) -> list[Finding]:
@@ -64,8 +64,8 @@ def sparse_gain(rows: Sequence[Row]) -> Finding:
     verdict = FAILS if gains[best] <= 1 or 2 * right < len(lines) else HOLDS if right == len(lines) else PARTLY
     where = f"at {best[0]} nodes, p = {best[1]:g}, batch size {best[2]}"
     largest = f"largest at p = 0.2 for {right} of {len(lines)} sizes and batch sizes"
-    here = f"up to {format_number(gains[best])}, {where}; {largest}"
-    return _conclude(finding, verdict, here)
+    measured = f"up to {format_number(gains[best])}, {where}; {largest}"
+    return _conclude(finding, verdict, measured)
 
 
 def even_gain(rows: Sequence[Row]) -> Finding:
@@ -83,8 +83,8 @@ def even_gain(rows: Sequence[Row]) -> Finding:
     crosses = min(gains.values()) < 1 < max(gains.values())
     equal = 0.8 <= fmean(near) <= 1.25 and min(near) >= 0.5 and max(near) <= 2
     crossing = "cross 1 within the grid" if crosses else "never cross 1 within the grid"
-    here = f"{format_number(fmean(near))} at p = 0.8 ({format_range(near)}); gains {crossing}"
-    return _conclude(finding, HOLDS if equal else PARTLY if crosses else FAILS, here)
+    measured = f"{format_number(fmean(near))} at p = 0.8 ({format_range(near)}); gains {crossing}"
+    return _conclude(finding, HOLDS if equal else PARTLY if crosses else FAILS, measured)
 
 
 def deepstruct_gain(rows: Sequence[Row]) -> Finding:
@@ -104,8 +104,8 @@ def deepstruct_gain(rows: Sequence[Row]) -> Finding:
     conditions = (min(gains.values()) > 1) + (correlation >= 0.8)
     cut = sum(cell.status == CUT_OFF for cell in cells.values())
     note = f"; cut off in {cut} of {len(cells)} cells, where the gain is unknown" if cut else ""
-    here = f"{format_range(gains.values())}; rank correlation with the height {correlation:.2f}{note}"
-    return _conclude(finding, (FAILS, PARTLY, HOLDS)[conditions], here)
+    measured = f"{format_range(gains.values())}; rank correlation with the height {correlation:.2f}{note}"
+    return _conclude(finding, (FAILS, PARTLY, HOLDS)[conditions], measured)
 
 
 def by_height(rows: Sequence[Row]) -> Finding:
@@ -166,8 +166,8 @@ def by_batch(rows: Sequence[Row]) -> Finding:
         return finding
     mean = geometric_mean(ratios)
     verdict = HOLDS if max(ratios) <= 1.25 else PARTLY if mean <= 1.25 else FAILS
-    here = f"batches of {batches[-1]} take {format_number(mean)} times as long as those of {batches[0]} on average"
-    return _conclude(finding, verdict, f"{here} ({format_range(ratios)})")
+    measured = f"batches of {batches[-1]} take {format_number(mean)} times as long as those of {batches[0]} on average"
+    return _conclude(finding, verdict, f"{measured} ({format_range(ratios)})")
 
 
 def small_deviations(rows: Sequence[Row]) -> Finding:
@@ -207,8 +207,8 @@ def moved_nodes(rows: Sequence[Row]) -> Finding:
     return _conclude(finding, HOLDS if 0.15 <= cell.mean <= 0.35 else FAILS, f"{cell.mean:.2f} at p = 0.2")
 
 
-def _conclude(finding: Finding, verdict: str, here: str) -> Finding:
-    return Finding(finding.claim, finding.published, finding.rule, verdict, here)
+def _conclude(finding: Finding, verdict: str, measured: str) -> Finding:
+    return Finding(finding.claim, finding.published, finding.rule, verdict, measured)
 
 
 def _means(cells: Cells) -> dict[CellKey, float]:

@@ -61,9 +61,9 @@ class Protocol:
         """What differs from the paper's protocol, a line each; the device doesn't count."""
         lines = []
         for name in _USED[experiment]:
-            here, there = (_describe(getattr(protocol, name)) for protocol in (self, paper_protocol(experiment)))
-            if here != there:
-                lines.append(f"{name}: {here} instead of {there}")
+            value, published = (_describe(getattr(protocol, name)) for protocol in (self, paper_protocol(experiment)))
+            if value != published:
+                lines.append(f"{name}: {value} instead of {published}")
         return lines
 
     def as_dict(self) -> dict[str, Any]:

@@ -89,17 +89,17 @@ def _findings(rows: RowsByExperiment) -> Html:
         )
         for device in timed_devices(rows)
     ] or [table(head, [_finding(finding) for finding in findings([], [])])]
-    return join(*parts, _own_gains(rows), compare_topologies(rows.get("topologies", [])))
+    return join(*parts, _engine_gains(rows), compare_topologies(rows.get("topologies", [])))
 
 
 def _finding(finding: Finding) -> list[Text]:
     verdict = tag("span", finding.verdict, class_=f"verdict {_CLASSES[finding.verdict]}")
     rule = tag("div", tag("small", f"({finding.rule})"))
-    return [finding.claim, finding.published, finding.here, join(verdict, rule)]
+    return [finding.claim, finding.published, finding.measured, join(verdict, rule)]
 
 
-def _own_gains(rows: RowsByExperiment) -> Html:
-    """The gains of fourward's engines over the paper's method, which are no findings of the paper."""
+def _engine_gains(rows: RowsByExperiment) -> Html:
+    """The gains of fourward's engines over the paper's method, which aren't findings of the paper."""
     lines = []
     for experiment, measured in (("times", "a forward pass"), ("training", "a training step")):
         for device in distinct(rows.get(experiment, []), "device"):

@@ -233,8 +233,10 @@ def _coverage(experiment: str, rows: Sequence[Row]) -> str:
         counts["layerings a cell and graph"] = (_fewest_and_most(rows, "variant", by=("graph",)), published.variants)
     if batches:
         counts["batches a run"] = (distinct(rows, "batches"), published.batches)
-    for name, (here, there) in counts.items():
-        words.append(f"{name}: {format_range(here)}" + (f" instead of {there}" if set(here) != {there} else ""))
+    for name, (values, expected) in counts.items():
+        words.append(
+            f"{name}: {format_range(values)}" + (f" instead of {expected}" if set(values) != {expected} else "")
+        )
     return "; ".join([*words, *_describe_cut_off(rows)])
 
 

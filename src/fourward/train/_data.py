@@ -27,7 +27,7 @@ BUNDLED = {
 }
 #: Integers with at most this many distinct values are classes, else targets of a regression.
 MAX_CLASSES = 20
-_VALUE_BYTES = 16  # of memory per value of x, while it becomes float64
+_VALUE_BYTES = 16  # peak memory per value of x, while it is converted to float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +161,8 @@ def split(y: Array, validation: float, test: float, seed: int) -> tuple[Array, A
     drawn = _draw_evenly(len(order), validation + test, rng.random())
     train, rest = order[~drawn], order[drawn]
     if y.ndim == 1:
-        only_there = np.isin(y[rest], y[train], invert=True)
-        train, rest = np.concatenate((train, rest[only_there])), rest[~only_there]
+        is_unseen = np.isin(y[rest], y[train], invert=True)
+        train, rest = np.concatenate((train, rest[is_unseen])), rest[~is_unseen]
     tested = _draw_evenly(len(rest), test / (validation + test) if test else 0.0, rng.random())
     return np.sort(train), np.sort(rest[~tested]), np.sort(rest[tested])
 

@@ -77,7 +77,7 @@ def fit(
     parameter = next(model.parameters(), None)
     if parameter is None:
         raise OptionError("the model has no parameters to train.")
-    home, dtype, best = parameter.device, parameter.dtype, BestWeights()
+    original_device, dtype, best = parameter.device, parameter.dtype, BestWeights()
     trainer = Trainer(
         model,
         task,
@@ -90,7 +90,7 @@ def fit(
     trainer.run()
     if best.weights is not None:
         model.load_state_dict(best.weights)
-    model.to(home).eval()
+    model.to(original_device).eval()
     return trainer.history
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fourward.view._figure import Picture
     from fourward.view._page import Page, view
 
-_HOMES = {
+_MODULES = {
     "Page": "_page",
     "Picture": "_figure",
     "activation_map": "_curves",
@@ -29,9 +29,9 @@ __all__ = ["Page", "Picture", "activation_map", "draw", "learning_curves", "view
 
 
 def __getattr__(name: str) -> Any:  # torch and matplotlib are imported when they are first needed
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fourward.view' has no attribute {name!r}")
-    return getattr(import_module(f"fourward.view.{_HOMES[name]}"), name)
+    return getattr(import_module(f"fourward.view.{_MODULES[name]}"), name)
 
 
 class _CallableModule(ModuleType):

@@ -72,10 +72,10 @@ def encode(values: Any, dtype: str) -> str:
 def list_layerings(subject: Subject) -> dict[str, Layering]:
     """The layerings to switch between, by name and without duplicates; the subject's own first."""
     dag = subject.dag
-    sinkward = longest_path(dag)
-    paper = push_sources(dag, sinkward)
+    by_longest_path = longest_path(dag)
+    paper = push_sources(dag, by_longest_path)
     named = {"the network's own": subject.layering} if subject.layering != paper else {}
-    named |= {"longest path, sources pushed": paper, "longest path": sinkward}
+    named |= {"longest path, sources pushed": paper, "longest path": by_longest_path}
     named |= {f"reassigned, seed {seed}": reassign(dag, paper, seed=seed) for seed in range(NUM_REASSIGNED)}
     first_names: dict[bytes, str] = {}
     for name, layering in named.items():
@@ -98,9 +98,9 @@ def select_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = N
     edges = np.flatnonzero(inside[dag.source] & inside[dag.target])
     if len(edges) == dag.num_edges <= MAX_EDGES:
         return Part(nodes, edges, f"Shown: {text} and {format_all(dag.num_edges, 'edge')}.")
-    selected, which = _select_edges(edges, weight)
+    selected, description = _select_edges(edges, weight)
     return Part(
-        nodes, selected, f"Shown: {text}, and {len(selected):,} of {pluralize(dag.num_edges, 'edge')}, {which}."
+        nodes, selected, f"Shown: {text}, and {len(selected):,} of {pluralize(dag.num_edges, 'edge')}, {description}."
     )
 
 
