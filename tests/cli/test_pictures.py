@@ -8,7 +8,7 @@ import torch
 import fourward as fw
 from fourward._cli import app
 from fourward._cli.options import GraphOptions
-from fourward._cli.subject import load_subject, read_samples
+from fourward._cli.drawable import load_drawable, read_samples
 from fourward.train import _checkpoint
 from fourward.train._model import Model, Scaling
 
@@ -62,11 +62,11 @@ def test_a_machine_without_a_browser_is_told(here, capsys, monkeypatch):
 
 
 def test_a_connectome_has_its_strengths_as_weights():
-    subject = load_subject("c-elegans", GraphOptions(), None)
+    drawable = load_drawable("c-elegans", GraphOptions(), None)
     worm = fw.connectomes.load("c-elegans")
     strength = dict(zip(worm.edges, worm.strength.tolist(), strict=True))
-    labels = subject.net_or_dag.labels
-    assert subject.weight.tolist() == [strength[labels[u], labels[v]] for u, v in subject.net_or_dag.edges.tolist()]
+    labels = drawable.net_or_dag.labels
+    assert drawable.weight.tolist() == [strength[labels[u], labels[v]] for u, v in drawable.net_or_dag.edges.tolist()]
 
 
 @pytest.mark.parametrize("command", ["draw", "view"])
@@ -77,7 +77,7 @@ def test_saved_networks_and_runs_are_found(command, here, net):
         fw.save(net, folder / name)
     for word in ("net.safetensors", "run"):
         assert app.main([command, word, "--out", f"{word}.{'svg' if command == 'draw' else 'html'}"]) == 0
-    assert torch.equal(load_subject("run", GraphOptions(), None).net_or_dag.weight, net.weight)
+    assert torch.equal(load_drawable("run", GraphOptions(), None).net_or_dag.weight, net.weight)
 
 
 def test_samples_of_a_network_are_columns_named_as_its_inputs(here, net):

@@ -47,12 +47,12 @@ def draw(
     import warnings
 
     from fourward import draw as draw_picture
-    from fourward._cli.subject import load_subject
+    from fourward._cli.drawable import load_drawable
 
-    subject = load_subject(spec, graph_options, title)
+    drawable = load_drawable(spec, graph_options, title)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        draw_picture(subject.net_or_dag, out, title=subject.title, weight=subject.weight, kind=kind.value)
+        draw_picture(drawable.net_or_dag, out, title=drawable.title, weight=drawable.weight, kind=kind.value)
     for warning in caught:
         print(f"fourward: {warning.message}", file=sys.stderr)
     print(out)

@@ -43,12 +43,12 @@ def view(
     import webbrowser
 
     from fourward import view as make_page
-    from fourward._cli.subject import load_subject, parse_label, read_samples
+    from fourward._cli.drawable import load_drawable, parse_label, read_samples
 
-    subject = load_subject(spec, graph_options, title)
+    drawable = load_drawable(spec, graph_options, title)
     rows = None if samples is None else read_samples(spec, samples)
-    centre = None if around is None else parse_label(subject.dag, around)
-    page = make_page(subject.net_or_dag, title=subject.title, weight=subject.weight, samples=rows, around=centre)
+    centre = None if around is None else parse_label(drawable.dag, around)
+    page = make_page(drawable.net_or_dag, title=drawable.title, weight=drawable.weight, samples=rows, around=centre)
     page.save(out)
     print(f"{out}\n{page.shown}")
     if not no_open and not webbrowser.open(out.resolve().as_uri()):

@@ -18,7 +18,7 @@ from fourward.train._data import read_features
 from fourward.view._subject import describe
 
 
-class Subject(NamedTuple):
+class Drawable(NamedTuple):
     """A network, or a graph and the weights of its edges."""
 
     net_or_dag: FourWard | Dag
@@ -31,16 +31,16 @@ class Subject(NamedTuple):
         return self.net_or_dag if isinstance(self.net_or_dag, Dag) else self.net_or_dag.dag
 
 
-def load_subject(spec: str, graph_options: GraphOptions, title: str | None) -> Subject:
+def load_drawable(spec: str, graph_options: GraphOptions, title: str | None) -> Drawable:
     """Load a network (from a checkpoint, or the best one of a run) or a graph."""
     path = network_path(spec)
     if path is None:
         loaded = graph_options.load(spec)
         report_changes(loaded)
-        return Subject(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
+        return Drawable(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
     graph_options.check_unset(f"{spec} is a network, which has its own graph")
     net = _serialization.load(path)
-    return Subject(net, None, title or f"{spec}: {describe(net.dag)}")
+    return Drawable(net, None, title or f"{spec}: {describe(net.dag)}")
 
 
 def read_samples(spec: str, table: str) -> Any:
