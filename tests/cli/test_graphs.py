@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import networkx as nx
 import numpy as np
@@ -11,9 +13,10 @@ import pytest
 import torch
 
 from fourward import FourWard, _memory, connectomes, files, generate, load, nn, save
-from fourward._cli import app
+from fourward._cli import app, options
+from fourward._cli.export import export
 from fourward._cli.info import summarize_graph
-from fourward.exchange import from_mlp
+from fourward.exchange import EXPORTERS, from_mlp
 
 
 @pytest.fixture
@@ -321,14 +324,21 @@ def test_every_command_takes_the_options_that_read_a_graph(run, tmp_path, words)
     assert "merged 1 duplicate edge" in err
 
 
-@pytest.mark.parametrize(
-    ("ending", "name"), [(".onnx", "ONNX"), (".pt2", "torch.export"), (".c", "C"), (".py", "Python"), (".tex", "LaTeX")]
-)
-def test_formats_that_are_only_exported_are_refused(run, tmp_path, ending, name):
-    (tmp_path / f"net{ending}").write_text("x")
-    code, _, err = run("import", f"net{ending}", "--out", "x.safetensors")
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".c", ".py", ".tex"])
+def test_formats_that_are_only_exported_are_refused(run, tmp_path, suffix):
+    (tmp_path / f"net{suffix}").write_text("x")
+    code, _, err = run("import", f"net{suffix}", "--out", "x.safetensors")
     assert code == 2
-    assert f"net{ending}: {name} files can't be imported. Import the .safetensors" in err
+    assert f"net{suffix}: {suffix} files can't be imported." in err
+    assert "one of the formats .safetensors, .graphml, .gexf, .json, .npz." in err
+
+
+def test_helps_name_every_format():
+    (graph_help,) = (argument.help for argument in get_args(options.GraphArgument)[1:])
+    for format in set(files.SUFFIXES.values()):
+        assert any(suffix in graph_help for suffix in files.SUFFIXES if files.SUFFIXES[suffix] == format), format
+    out_help = get_args(get_type_hints(export, include_extras=True)["out"])[1].help
+    assert re.findall(r"\.\w+", out_help) == list(EXPORTERS)
 
 
 def test_import_of_a_pickled_genome(run, tmp_path):

@@ -7,8 +7,8 @@ import torch
 
 import fourward as fw
 from fourward._cli import app
-from fourward._cli.options import GraphOptions
 from fourward._cli.drawable import load_drawable, read_samples
+from fourward._cli.options import GraphOptions
 from fourward.train import _checkpoint
 from fourward.train._model import Model, Scaling
 

@@ -15,9 +15,6 @@ from fourward.errors import FileError, OptionError
 if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
 
-#: Formats that `fourward export` writes and nothing here reads.
-EXPORT_ONLY = {".onnx": "ONNX", ".pt2": "torch.export", ".c": "C", ".py": "Python", ".tex": "LaTeX"}
-
 
 class Kind(StrEnum):
     """Contents of the file to import."""
@@ -88,6 +85,7 @@ def import_(
 
 def _read_graph(file: Path, activation: str | None, format: str | None, max_bytes: int | None) -> FourWard:
     from fourward import exchange
+    from fourward.graph.files import NETWORK_SUFFIXES, SUFFIXES
 
     suffix = file.suffix.lower()
     if suffix == ".safetensors":
@@ -98,10 +96,10 @@ def _read_graph(file: Path, activation: str | None, format: str | None, max_byte
         if unused:
             raise OptionError(f"{unused[0]} has no effect here: {file} is a network, not a graph file. Omit it.")
         return load(file)
-    if format is None and suffix in EXPORT_ONLY:
+    if format is None and suffix in exchange.EXPORTERS and suffix not in SUFFIXES:
         raise FileError(
-            f"{file}: {EXPORT_ONLY[suffix]} files can't be imported. Import the .safetensors, .graphml, .gexf, .json "
-            "or .npz file of the network."
+            f"{file}: {suffix} files can't be imported. Import the network's file in one of the formats .safetensors, "
+            f"{', '.join(NETWORK_SUFFIXES)}."
         )
     return exchange.read_network(file, activation=activation, format=format, max_bytes=max_bytes)
 

@@ -16,6 +16,7 @@ from fourward.exchange._latex import to_latex
 from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
 from fourward.exchange._python_source import to_python
+from fourward.graph.files import NETWORK_SUFFIXES
 from fourward.nn._fourward import FourWard, check_network, from_parameters
 
 
@@ -46,10 +47,7 @@ EXPORTERS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
     ".onnx": to_onnx,
     ".pt2": to_pt2,
     ".safetensors": _serialization.save,
-    ".graphml": write_graph,
-    ".gexf": write_graph,
-    ".json": write_graph,
-    ".npz": write_graph,
+    **dict.fromkeys(NETWORK_SUFFIXES, write_graph),
     ".c": _text_writer(to_c),
     ".py": _text_writer(to_python),
     ".tex": _text_writer(to_latex),

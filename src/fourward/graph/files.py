@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,24 +18,43 @@ from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, 
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed
 
-__all__ = ["SUFFIXES", "AnnotatedDag", "AnnotatedGraph", "infer_format", "read", "read_dag", "write"]
+__all__ = [
+    "NETWORK_SUFFIXES",
+    "SUFFIXES",
+    "AnnotatedDag",
+    "AnnotatedGraph",
+    "infer_format",
+    "read",
+    "read_dag",
+    "write",
+]
 
 
 class _Format(NamedTuple):
-    read: Callable[..., AnnotatedGraph]
+    """A row of the table of formats. Suffixes, options, exporters and messages follow from it."""
+
+    read: Callable[..., AnnotatedGraph]  #: of a path, topology_only and `options`
     write: Callable[[AnnotatedDag, BinaryIO], None]
-    stores_neurons: bool  # can store biases and activations
+    stores_neurons: bool = False  #: can store biases and activations, so a file can hold a network
+    options: tuple[str, ...] = ()  #: what `read` takes for this format alone
+
+
+def _edge_list(kind: str, separator: str) -> _Format:
+    def write(annotated: AnnotatedDag, file: BinaryIO) -> None:
+        _edgelist.write(annotated, file, separator)
+
+    return _Format(partial(_edgelist.read, kind=kind), write, options=("header", "columns"))
 
 
 _FORMATS = {
-    "graphml": _Format(_xml_json.read_graphml, _xml_json.write_graphml, True),
-    "gexf": _Format(_xml_json.read_gexf, _xml_json.write_gexf, True),
-    "json": _Format(_xml_json.read_json, _xml_json.write_json, True),
-    "mtx": _Format(_mtx_npz.read_mtx, _mtx_npz.write_mtx, False),
-    "npz": _Format(_mtx_npz.read_npz, _mtx_npz.write_npz, True),
-    "csv": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, ","), False),
-    "tsv": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, "\t"), False),
-    "edges": _Format(_edgelist.read, lambda annotated, file: _edgelist.write(annotated, file, " "), False),
+    "graphml": _Format(_xml_json.read_graphml, _xml_json.write_graphml, stores_neurons=True, options=("labels",)),
+    "gexf": _Format(_xml_json.read_gexf, _xml_json.write_gexf, stores_neurons=True, options=("labels",)),
+    "json": _Format(_xml_json.read_json, _xml_json.write_json, stores_neurons=True, options=("labels",)),
+    "mtx": _Format(_mtx_npz.read_mtx, _mtx_npz.write_mtx),
+    "npz": _Format(_mtx_npz.read_npz, _mtx_npz.write_npz, stores_neurons=True),
+    "csv": _edge_list("csv", ","),
+    "tsv": _edge_list("tsv", "\t"),
+    "edges": _edge_list("edges", " "),
 }
 #: The format of each file suffix; all but npz may be followed by .gz.
 SUFFIXES: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
@@ -42,8 +62,8 @@ SUFFIXES: Mapping[str, str] = {f".{name}": name for name in _FORMATS} | {
     ".txt": "edges",
     ".tab": "tsv",
 }
-_EDGE_LISTS = ("csv", "tsv", "edges")
-_WITH_ATTRIBUTES = ("graphml", "gexf", "json")  # nodes have attributes
+#: Suffixes of files that can hold a network: weights, biases and activations.
+NETWORK_SUFFIXES = tuple(suffix for suffix, name in SUFFIXES.items() if _FORMATS[name].stores_neurons)
 
 
 def infer_format(path: str | Path, format: str | None = None) -> str:
@@ -91,14 +111,14 @@ def read(
             what it claims to hold. One that would take more than is available is always refused.
     """
     kind = infer_format(path, format)
-    if labels is not None and kind not in _WITH_ATTRIBUTES:
-        raise OptionError(f"labels= is an option of {', '.join(_WITH_ATTRIBUTES)}, but {path} is read as {kind}.")
-    if kind not in _EDGE_LISTS and (header is not None or columns is not None):
-        raise OptionError(f"header= and columns= are options of edge lists, but {path} is read as {kind}.")
+    options = {"header": header, "columns": columns, "labels": labels}
+    for name, value in options.items():
+        if value is not None and name not in _FORMATS[kind].options:
+            formats = ", ".join(other for other, row in _FORMATS.items() if name in row.options)
+            raise OptionError(f"{name}= is an option of {formats}, but {path} is read as {kind}.")
     with limit_memory(max_bytes):
-        if kind in _EDGE_LISTS:
-            return _edgelist.read(Path(path), kind, header, columns, topology_only)
-        return _FORMATS[kind].read(Path(path), topology_only, *([labels] if kind in _WITH_ATTRIBUTES else []))
+        own = {name: options[name] for name in _FORMATS[kind].options}
+        return _FORMATS[kind].read(Path(path), topology_only=topology_only, **own)
 
 
 def read_dag(
@@ -164,7 +184,7 @@ def write(
     kind, path = infer_format(path, format), Path(path)
     _check_labels(dag)
     if not _FORMATS[kind].stores_neurons and (bias is not None or activation is not None):
-        raise FileError(f"{kind} files can't store biases and activations. Write graphml, gexf, json or npz.")
+        raise FileError(f"{kind} files can't store biases and activations. Write {', '.join(NETWORK_SUFFIXES)}.")
     if kind == "npz" and path.suffix.lower() == ".gz":
         raise FileError(f"{path}: npz files are already compressed. Omit .gz.")
     annotated = AnnotatedDag(
