@@ -150,11 +150,11 @@ BAD = "a,b,sign\n1,2,up\n3,four,down\n"
         (["er:30:0.2:0"], "pass a graph and --data to start a run"),
         (
             ["mlp:3-5-1", "--data", "t.csv", "--target", "sign", "--no-adapters"],
-            "2 classes, but the graph has 1 outputs",
+            "expected 2 outputs, got 1",
         ),
         (
             ["mlp:4-5-2", "--data", "t.csv", "--target", "sign", "--no-adapters"],
-            "3 features, but the graph has 4 inputs. Choose a graph that fits. Pass --adapters to put",
+            "expected 3 inputs, got 4. Choose a graph that fits. Pass --adapters to put",
         ),
         (["er:30", "--data", "wine"], "er:N:P"),
         (["nowhere.graphml", "--data", "wine"], "nowhere.graphml"),

@@ -64,9 +64,9 @@ def test_without_adapters_the_graph_must_fit():
     model = FourWardClassifier("mlp:4-10-3", adapters=False, epochs=60, random_state=0).fit(x, y)
     assert model.score(x, y) > 0.9
     assert model.model_.net.weight.numel() == sum(p.numel() for p in model.model_.parameters()) - 13
-    with pytest.raises(DataError, match="got 3 classes, but the graph has 2 outputs"):
+    with pytest.raises(DataError, match="as many outputs as there are classes: expected 3 outputs, got 2"):
         FourWardClassifier("mlp:4-10-2", adapters=False).fit(x, y)
-    with pytest.raises(DataError, match="got 4 features, but the graph has 5 inputs"):
+    with pytest.raises(DataError, match="as many inputs as there are features: expected 4 inputs, got 5"):
         FourWardClassifier("mlp:5-3", adapters=False).fit(x, y)
     with pytest.raises(OptionError, match="er:64"):
         FourWardClassifier("er:64").fit(x, y)

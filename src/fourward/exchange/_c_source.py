@@ -107,7 +107,8 @@ def to_c(net: FourWard, name: str = "network") -> str:
 def _check(net: FourWard, name: str) -> None:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or re.search(rf"\b{name}\b", _RESERVED):
         raise OptionError(
-            f"name must be letters, digits and underscores, neither a word of C nor used in the file, got {name!r}."
+            "name must be letters, digits and underscores, neither a keyword of C nor a name that the file uses, "
+            f"got {name!r}."
         )
     for count, limit, noun in ((net.dag.num_edges, MAX_EDGES, "edges"), (net.dag.num_nodes, MAX_NODES, "nodes")):
         if count > limit:
@@ -153,14 +154,14 @@ def _arrays(net: FourWard, real: str) -> str:
     arrays = [
         _array("uint32_t", "start", "the edges into neuron j are start[j] to start[j + 1]", plan.edge_start[first:]),
         _array(index, "source", "the node that each edge comes from", plan.source),
-        _array(real, "weight", "of each edge", map(translator.literal, weight.tolist())),
+        _array(real, "weight", "weight of each edge", map(translator.literal, weight.tolist())),
     ]
     if net.bias is not None:
-        arrays.append(_array(real, "bias", "of each neuron", map(translator.literal, bias.tolist())))
+        arrays.append(_array(real, "bias", "bias of each neuron", map(translator.literal, bias.tolist())))
     codes = _activation_codes(plan)
     if len(codes) > 1:
         numbers = np.searchsorted(codes, plan.code[first:])
-        arrays.append(_array("uint8_t", "activation", "of each neuron, as `activate` numbers them", numbers))
+        arrays.append(_array("uint8_t", "activation", "activation of each neuron, as `activate` numbers them", numbers))
     return "\n".join([*arrays, _array(index, "output", "the node of each output", plan.outputs)])
 
 

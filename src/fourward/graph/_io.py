@@ -77,7 +77,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, Any]:
             return {name: _read_array(path, archive, name, member) for name, member in chosen.items()}
     except FourwardError:
         raise
-    except Exception as error:  # zipfile raises many kinds
+    except Exception as error:  # zipfile raises many types of exception
         raise FileError(f"{path} can't be read as npz: it is not an npz file, or it is truncated ({error}).") from None
 
 
@@ -108,7 +108,7 @@ def _corrupt_array_errors(path: Path, name: str) -> Iterator[None]:
         yield
     except FourwardError:
         raise
-    except Exception as error:  # zipfile, zlib, and NumPy's parser of headers raise many kinds
+    except Exception as error:  # zipfile, zlib, and NumPy's parser of headers raise many types of exception
         raise FileError(f"{path}: the array {name!r} is corrupt: {error}.") from None
 
 

@@ -166,7 +166,7 @@ def _read_scipy(path: Path, topology_only: bool) -> AnnotatedGraph:
 
     try:
         matrix = _sparse.to_coordinates(sp.load_npz(path))
-    except Exception as error:  # scipy raises many kinds
+    except Exception as error:  # scipy raises many types of exception
         raise FileError(f"{path} can't be read as a scipy.sparse matrix: {error}") from None
     weight = None if topology_only or matrix.dtype == np.bool_ else _finite_weights(path, matrix.data)
     return AnnotatedGraph(_convert.from_scipy(matrix), weight, states_direction=False)

@@ -33,10 +33,10 @@ __all__ = [
 class _Format(NamedTuple):
     """A row of the table of formats. Suffixes, options, exporters and messages follow from it."""
 
-    read: Callable[..., AnnotatedGraph]  #: of a path, topology_only and `options`
+    read: Callable[..., AnnotatedGraph]  #: called with a path, topology_only and `options`
     write: Callable[[AnnotatedDag, BinaryIO], None]
-    stores_neurons: bool = False  #: can store biases and activations, so a file can hold a network
-    options: tuple[str, ...] = ()  #: what `read` takes for this format alone
+    stores_neurons: bool = False  #: whether files can store biases and activations, and so a network
+    options: tuple[str, ...] = ()  #: keywords that `read` takes for this format alone
 
 
 def _edge_list(kind: str, separator: str) -> _Format:

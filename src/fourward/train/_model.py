@@ -138,14 +138,14 @@ class Model(nn.Module):
 
     def _check_widths(self, width: int) -> None:
         dag, columns = self.net.dag, "targets" if self.classes is None else "classes"
-        for count, expected, name, ends in (
+        for expected, count, name, ends in (
             (len(self.features), dag.num_inputs, "features", "inputs"),
             (width, dag.num_outputs, columns, "outputs"),
         ):
             if count != expected:
                 raise DataError(
-                    f"without adapters the graph needs one of its {ends} for each of the {name}: "
-                    f"got {count:,} {name}, but the graph has {expected:,} {ends}. Choose a graph that fits.",
+                    f"without adapters, the graph needs as many {ends} as there are {name}: expected {expected:,} "
+                    f"{ends}, got {count:,}. Choose a graph that fits.",
                     Repair("adapters", True, "put linear layers between them"),
                 )
 
