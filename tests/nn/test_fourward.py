@@ -326,3 +326,25 @@ def test_to_chooses_another_engine():
     assert "float32 and float64, not torch.bfloat16" in net.explain()
     assert net.float().engine == "cpu"
     assert net(batch()).shape == (5, DAG.num_outputs)
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch", "reference"])
+def test_ensemble_by_stacked_state_and_a_skeleton_on_meta(engine):
+    nets = [FourWard(DAG, "tanh", engine=engine, seed=seed) for seed in range(3)]
+    parameters, buffers = torch.func.stack_module_state(nets)
+    skeleton, x = copy.deepcopy(nets[0]).to("meta"), batch()
+
+    def run(parameters, buffers):
+        return torch.func.functional_call(skeleton, (parameters, buffers), (x,))
+
+    assert_near(torch.vmap(run)(parameters, buffers).detach(), torch.stack([net(x) for net in nets]).detach())
+    assert skeleton(x.to("meta")).shape == nets[0](x).shape
+    filled = skeleton.to_empty(device="cpu")
+    filled.load_state_dict(nets[1].state_dict())
+    assert filled.engine == nets[1].engine
+    assert torch.equal(filled(x), nets[1](x))
+
+
+def test_indexing_by_a_copy_of_the_outputs():
+    net = FourWard(DAG, seed=0)
+    assert torch.equal(net.activations(batch())[:, torch.tensor(DAG.outputs)], net(batch()))

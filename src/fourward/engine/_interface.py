@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import is_tracing
 
 from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout
@@ -82,3 +83,8 @@ def index_tensor(array: IntArray) -> Tensor:
 def plain(tensor: Tensor) -> Tensor:
     """Return a contiguous tensor without a pending negation, so that a kernel can read its memory."""
     return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
+
+
+def exporting_to_onnx() -> bool:
+    """Whether torch.onnx.export traces this pass, with either of its exporters."""
+    return (is_tracing() or torch.compiler.is_exporting()) and torch.onnx.is_in_onnx_export()

@@ -2,19 +2,22 @@
 
 In eager mode a torch.autograd.Function calls the kernels (50 microseconds for both directions of a small network, where
 a custom operator takes 100). While torch traces, for torch.compile or torch.export, custom operators represent them.
-Second derivatives, forward mode and torch.func fall back to the torch engine.
+Second derivatives, forward mode, torch.func, torch.jit.trace and torch.onnx.export fall back to the torch engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.jit._trace import is_tracing
 
 from fourward.engine._dropout import Dropout
-from fourward.engine._interface import Engine, Runner, index_tensor
+from fourward.engine._interface import Engine, Runner, exporting_to_onnx, index_tensor
 from fourward.engine._kernel_ops import KernelOps, kernel_ops
 from fourward.engine._torch_engine import TorchOps
 from fourward.plan._plan import Plan
@@ -80,6 +83,17 @@ def _differentiable_grads(
     return [next(grads) if needs else None for needs in needs_grad]
 
 
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """Suspend torch.jit.trace."""
+    state, set_state = torch._C._get_tracing_state(), getattr(torch._C, "_set_tracing_state")  # noqa: B009 - it lacks types
+    set_state(None)
+    try:
+        yield
+    finally:
+        set_state(state)
+
+
 class KernelRunner(Runner):
     """A plan packed for an engine with compiled kernels.
 
@@ -104,8 +118,8 @@ class KernelRunner(Runner):
         packed_plan, runner = self._buffers["packed_plan"], self._fallbacks.get(plan_order)
         assert packed_plan is not None
         if runner is None or next(runner.buffers()).device != packed_plan.device:
-            # Outside of any transform and of inference mode: its tensors serve all later passes.
-            with torch._C._DisableFuncTorch(), torch.inference_mode(False):
+            # Outside of any transform, trace and inference mode: its tensors serve all later passes.
+            with torch._C._DisableFuncTorch(), torch.inference_mode(False), _untraced():
                 runner = self._fallbacks[plan_order] = TorchOps().prepare(self.plan, plan_order).to(packed_plan.device)
         return runner
 
@@ -119,7 +133,8 @@ class KernelRunner(Runner):
         all_nodes: bool,
     ) -> Tensor:
         """Call the kernels: through autograd where grad mode is enabled, as an operator where torch traces."""
-        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+        if transformed or x.is_meta or is_tracing() or exporting_to_onnx():
             return self.torch_fallback()(x, weight, bias, custom, dropout, all_nodes)  # type: ignore[no-any-return]
         packed_plan, edge = self._buffers["packed_plan"], self._buffers["edge"]
         assert packed_plan is not None

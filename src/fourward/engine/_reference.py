@@ -48,7 +48,7 @@ class _ReferenceRunner(Runner):
         for q, v in enumerate(dag.order.tolist()):
             if v in a:
                 continue
-            z = x.new_zeros(len(x)) if bias is None else bias[neuron[v]].expand(len(x))
+            z = x.new_zeros(x.shape[0]) if bias is None else bias[neuron[v]].expand(x.shape[0])
             for k in range(dag.in_start[q], dag.in_start[q + 1]):
                 z = z + weight[k] * a[int(dag.source[k])]
             a[v] = apply_activation(int(code[v]), z, custom, TABLE_FUNCTIONS)

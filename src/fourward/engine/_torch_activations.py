@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import is_tracing
 
 from fourward.errors import ActivationError
 from fourward.plan._plan import Plan
@@ -25,7 +26,8 @@ def _torch_function(row: Activation) -> Function:
 
 
 def _table_function(row: Activation) -> Function:
-    return lambda z: _TableFunction.apply(z, row)
+    traced = _torch_function(row)  # TorchScript can't hold an autograd.Function
+    return lambda z: traced(z) if is_tracing() else _TableFunction.apply(z, row)
 
 
 def apply_activation(code: int, z: Tensor, custom: nn.ModuleList, table: Mapping[int, Function]) -> Tensor:

@@ -8,9 +8,12 @@ from torch import Tensor, nn
 
 from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
-from fourward.engine._interface import Engine, Request, Runner
+from fourward.engine._interface import Engine, Request, Runner, exporting_to_onnx, index_tensor
 from fourward.engine._torch_activations import LevelActivations
+from fourward.errors import EngineError
 from fourward.plan._plan import Plan
+
+_MAX_BLOCK = 2**28  # entries of a level's dense block in ONNX, 1 GiB in float32
 
 
 class TorchOps(Engine):
@@ -40,6 +43,7 @@ class _TorchRunner(Runner):
 
     def __init__(self, plan: Plan, plan_order: bool) -> None:
         super().__init__()
+        self.plan = plan
         level = np.searchsorted(plan.level_start, plan.target, side="right") - 1
         self.permuted = plan.edge is not None and not plan_order
         if plan.edge is not None:
@@ -80,15 +84,16 @@ class _TorchRunner(Runner):
             bias = bias.index_select(0, self.neuron).to(wide).unsqueeze(1)
         scale = self._scale(dropout, batch, dtype) if dropout is not None else None
         a = x.t()  # (nodes so far, B), by position; grows by a level at a time
+        dense = exporting_to_onnx()
         for level, (start, stop, first, last) in enumerate(self.levels):
-            values, weights = a.index_select(0, self.source[first:last]).to(wide), weight[first:last]
             # The bias is added last: torch 2.13's inductor can't compile an index_add into an expanded bias.
-            if stop - start == 1:
-                z = weights.t() @ values
+            if dense:
+                z = self._dense_sums(a.to(wide), weight[first:last, 0], start, stop, first, last)
+            elif stop - start == 1:
+                z = weight[first:last].t() @ a.index_select(0, self.source[first:last]).to(wide)
             else:
-                z = a.new_zeros(stop - start, batch, dtype=wide).index_add(
-                    0, self.target_row[first:last], values * weights
-                )
+                products = a.index_select(0, self.source[first:last]).to(wide) * weight[first:last]
+                z = a.new_zeros(stop - start, batch, dtype=wide).index_add(0, self.target_row[first:last], products)
             if bias is not None:
                 z = z + bias[start - inputs : stop - inputs]
             new = self.activations(level, z, custom).to(dtype)
@@ -96,6 +101,26 @@ class _TorchRunner(Runner):
                 new = new * scale[start - inputs : stop - inputs]
             a = torch.cat((a, new))
         return a.index_select(0, self.position if all_nodes else self.outputs).t()
+
+    def _dense_sums(self, a: Tensor, weight: Tensor, start: int, stop: int, first: int, last: int) -> Tensor:
+        """(neurons, B) the weighted sums of a level as one matrix product.
+
+        For ONNX: torch's exporters translate an index_add with repeated indices to one that keeps the last of them.
+        """
+        if first == last:
+            return a.new_zeros(stop - start, a.shape[1])
+        sources, column = np.unique(self.plan.source[first:last], return_inverse=True)
+        shape = stop - start, len(sources)
+        if shape[0] * shape[1] > _MAX_BLOCK:
+            raise EngineError(
+                f"expected levels of at most {_MAX_BLOCK:,} neurons times sources for torch.onnx.export, got "
+                f"{shape[0]:,} times {shape[1]:,}. Export the FourWard alone with fourward.exchange.export, which "
+                "writes sparse levels."
+            )
+        row = self.plan.target[first:last] - start
+        entry = index_tensor(row * shape[1] + column).to(a.device)
+        block = weight.new_zeros(shape[0] * shape[1]).scatter(0, entry, weight).reshape(shape)
+        return block @ a.index_select(0, index_tensor(sources).to(a.device))
 
     def _scale(self, dropout: Dropout, batch: int, dtype: torch.dtype) -> Tensor:
         """(N-I, B) the factors of dropout; outputs are never dropped."""

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from io import BytesIO
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from fourward import _serialization
 from fourward._files import replacing
 from fourward.errors import FileError
 from fourward.exchange._c_source import to_c
 from fourward.exchange._latex import to_latex
+from fourward.exchange._module import Example, export_module, in_torch_operations, write_pt2
 from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
 from fourward.exchange._python_source import to_python
 from fourward.graph.files import NETWORK_SUFFIXES
-from fourward.nn._fourward import FourWard, check_network, from_parameters
+from fourward.nn._fourward import FourWard, check_network
 
 
 def to_pt2(net: FourWard, path: str | Path) -> None:
     """Write a network with torch.export, in plain torch operations that run without fourward, for any batch size."""
-    options = {"engine": "torch", "layering": net.layering, "dtype": net.weight.dtype, "device": "cpu"}
-    torch_net = from_parameters(net.dag, net.weight, net.bias, net.neuron_activations(), **options)
-    x = torch.zeros(2, net.dag.num_inputs, dtype=net.weight.dtype)
-    batch = torch.export.Dim("batch")
-    exported = torch.export.export(torch_net.eval(), (x,), dynamic_shapes={"x": {0: batch}})
-    buffer = BytesIO()  # torch's own writer aborts the process on a full disk
-    torch.export.save(exported, buffer)
-    with replacing(Path(path)) as temporary:
-        temporary.write_bytes(buffer.getbuffer())
+    write_pt2(in_torch_operations(net), (torch.zeros(2, net.dag.num_inputs, dtype=net.weight.dtype),), Path(path))
 
 
 def _text_writer(format_text: Callable[[FourWard], str]) -> Callable[[FourWard, str | Path], None]:
@@ -54,15 +47,24 @@ EXPORTERS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
 }
 
 
-def export(net: FourWard, path: str | Path) -> None:
+def export(net: nn.Module, path: str | Path, *, example: Example | None = None) -> None:
     """Export a network as ONNX, torch.export's pt2, safetensors, a weighted graph, C or Python source, or LaTeX.
 
     The file is replaced atomically. Its suffix, one of `EXPORTERS`, says the format.
+
+    Args:
+        net: A FourWard, or a module with FourWards inside, which torch traces: .onnx or .pt2, for any batch size.
+        path: The file.
+        example: An input of such a module, a tensor or a tuple of them, whose first dimension is the batch.
     """
+    modules = net.modules() if isinstance(net, nn.Module) and not isinstance(net, FourWard) else ()
+    if any(isinstance(module, FourWard) for module in modules):
+        return export_module(net, path, example)
     check_network(net)
+    assert isinstance(net, FourWard)
     suffix = Path(path).suffix.lower()
     if suffix not in EXPORTERS:
         raise FileError(
             f"{path}: expected a file with one of the suffixes {', '.join(EXPORTERS)}, got {suffix or 'none'}."
         )
-    EXPORTERS[suffix](net, path)
+    return EXPORTERS[suffix](net, path)

@@ -30,7 +30,8 @@ class Dag:
     """A directed acyclic graph of single neurons.
 
     Make one with `from_edges`, `from_arrays`, `from_networkx`, `from_rustworkx`, `from_scipy` or `from_mask`, or
-    with `fourward.generate`. Nodes are numbered 0 to N-1 in the order of `labels`; all arrays are read-only.
+    with `fourward.generate`. Nodes are numbered 0 to N-1 in the order of `labels`; all arrays are read-only. To index a
+    torch tensor with one, copy it, as in `activations[:, torch.tensor(dag.outputs)]`: torch warns about read-only ones.
 
     >>> dag = Dag.from_edges([("a", "c"), ("b", "c"), ("c", "d")])
     >>> dag

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TracerWarning, is_tracing
 
 from fourward.engine._dropout import Dropout, pass_key
 from fourward.errors import GraphError, InputError, OptionError, WeightError, pluralize
@@ -86,6 +88,15 @@ class DagModule(nn.Module, ABC):
         return [table[number] for number in code]
 
     def _run(self, x: Tensor, all_nodes: bool) -> Tensor:
+        if not is_tracing():
+            return self._run_checked(x, all_nodes)
+        with (
+            warnings.catch_warnings()
+        ):  # checks of shapes become constants of a trace, and may: they don't read the batch
+            warnings.filterwarnings("ignore", category=TracerWarning, module=r"fourward\.(nn|engine)\.")
+            return self._run_checked(x, all_nodes)
+
+    def _run_checked(self, x: Tensor, all_nodes: bool) -> Tensor:
         dtype, device = self._dtype_and_device()
         # Autocast doesn't apply to float64.
         autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
@@ -129,7 +140,7 @@ class DagModule(nn.Module, ABC):
         if x.dim() == 0 or x.shape[-1] != self.dag.num_inputs:
             raise InputError(
                 f"expected x with {pluralize(self.dag.num_inputs, 'feature')} in its last dimension, one for each "
-                f"input of the graph, got shape {tuple(x.shape)}."
+                f"input of the graph, got shape {tuple(map(int, x.shape))}."
             )
         if x.device != device:
             raise InputError(

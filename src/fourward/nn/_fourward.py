@@ -93,6 +93,8 @@ class FourWard(DagModule):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourWard:
         super()._apply(fn, recurse)
+        if next(self.parameters()).is_meta:
+            return self  # a skeleton for torch.func.functional_call, which fills in the buffers of this same engine
         before, self.choice = self.choice.engine.name, self._choose_engine()  # it depends on device and dtype
         if self.choice.engine.name != before:
             self.runner = self._prepare_runner()
@@ -168,7 +170,7 @@ class FourWard(DagModule):
         return f"{self._get_name()}({self.extra_repr()})"  # on one line, without submodules
 
 
-def check_network(net: FourWard) -> None:
+def check_network(net: nn.Module) -> None:
     """Check that `net` is a FourWard whose weight and bias are parameters.
 
     Values that torch computes in each pass (pruned, parametrised) would be lost when loaded, and stale when saved.
