@@ -91,6 +91,18 @@ def test_networks_that_cant_be_saved(tmp_path):
         lambda t, s: t.update({"network.labels": torch.zeros(3, dtype=torch.uint8)}),
         lambda t, s: t.update({"network.weight": torch.zeros(3)}),
         lambda t, s: t.update({"network.weight": torch.zeros(8, dtype=torch.int64)}),
+        *(
+            (lambda t, s, name=name, dtype=dtype: t.update({f"network.{name}": t[f"network.{name}"].to(dtype)}))
+            for name in ("edges", "inputs", "outputs", "level", "activation", "labels", "weight")
+            for dtype in (torch.bool, torch.complex64, torch.float8_e4m3fn)
+        ),
+        lambda t, s: t.update({"network.bias": t["network.bias"].to(torch.complex64)}),
+        lambda t, s: s["network"].update(seed="\ud800"),
+        lambda t, s: s["network"].update(seed=None),
+        lambda t, s: s["network"].update(activations=["\ud800"]),
+        lambda t, s: t.update(
+            {"network.labels": torch.frombuffer(bytearray(b'["\\ud800",1,2,3,4,5]'), dtype=torch.uint8)}
+        ),
     ],
 )
 def test_corrupt_files(tmp_path, corrupt):

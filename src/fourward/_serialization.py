@@ -42,6 +42,8 @@ Metadata = dict[str, Any]  #: a JSON object
 FORMAT = 1
 _KEY = "fourward"
 _ARRAYS = ("edges", "inputs", "outputs", "level", "activation")
+#: What data of the wrong type or value raises, here or in torch.
+_CORRUPTIONS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -99,8 +101,9 @@ def deserialize_network(
         dag = _build_dag(arrays, tensors.get("network.labels"), info["nodes"])
         names = [info["activations"][k] for k in arrays["activation"]]
         weight, bias = tensors["network.weight"], tensors.get("network.bias")
-        if weight.dtype not in _FLOATS:
-            raise FileError(f"expected weights of a floating point dtype of 16 to 64 bits, got {weight.dtype}.")
+        for name, values in (("weights", weight), ("biases", bias)):
+            if values is not None and values.dtype not in _FLOATS:
+                raise FileError(f"expected {name} of a floating point dtype of 16 to 64 bits, got {values.dtype}.")
         weight = dag.align(weight, arrays["edges"], by="index")
         options |= {"dropout": info["dropout"], "layering": Layering(dag, arrays["level"]), "dtype": weight.dtype}
         net = from_parameters(dag, weight, bias, names, **options)
@@ -140,7 +143,7 @@ def read_safetensors(path: str | Path) -> tuple[Tensors, Metadata]:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except SafetensorError as error:
+    except (SafetensorError, *_CORRUPTIONS) as error:
         raise FileError(
             f"{path} is not a safetensors file, or it is truncated ({error}). Restore it from another copy."
         ) from None
@@ -169,7 +172,7 @@ def corrupt_file_errors(path: str | Path) -> Iterator[None]:
         if str(path) in str(error):
             raise
         raise FileError(f"{path} is corrupt: {error}") from None
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+    except _CORRUPTIONS as error:
         raise FileError(f"{path} is corrupt, or not a file of fourward: {type(error).__name__}: {error}.") from None
 
 

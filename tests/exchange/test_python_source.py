@@ -40,3 +40,22 @@ def test_nan_propagates():
     exec(HELPERS["exp"], namespace)
     assert math.isnan(namespace["exp"](math.nan))
     assert namespace["exp"](1e6) == math.inf
+
+
+class Hostile:
+    """A label whose repr has line breaks of every kind."""
+
+    def __repr__(self):
+        return "#\nraise SystemExit\r\x0braise SystemExit\u2028raise SystemExit\x00\x85'''\"\"\""
+
+
+def test_no_label_leaves_its_comment():
+    labels = [Hostile(), "\nraise SystemExit\n", "'''\"\"\"\\", "\u2028raise SystemExit\u2029", ("\r\n", "\x0c")]
+    edges = [[k, k + 1] for k in range(4)]
+    source = to_python(FourWard(Dag.from_arrays(edges, labels=labels), "relu", seed=0))
+    comments = [line.partition("#")[2] for line in source.splitlines() if "  # " in line]
+    assert len(comments) == 4
+    assert not any(line.lstrip().startswith("raise") for line in source.splitlines())
+    namespace: dict = {}
+    exec(source, namespace)
+    assert len(namespace["network"]([1.0])) == 1

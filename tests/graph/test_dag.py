@@ -401,3 +401,14 @@ def test_bad_input(name):
         call()
     assert isinstance(caught.value, FourwardError)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("label", ["\ud800", "a\udfffb", ("a", ("\ud800",))], ids=ascii)
+def test_lone_surrogates_are_refused_as_labels(label):
+    for make in (
+        lambda: Dag.from_edges([(label, "b")]),
+        lambda: Dag.from_arrays([[0, 1]], labels=[label, "b"]),
+        lambda: Dag.from_networkx(nx.DiGraph([(label, "b")])),
+    ):
+        with pytest.raises(GraphError, match=r"labels must be valid Unicode text.*lone surrogate"):
+            make()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import fourward as fw
 from fourward import _serialization
@@ -255,6 +255,39 @@ def test_graph_data_and_state_are_checked_before_resuming(interrupted, tmp_path)
         resume_run(tmp_path)
     fw.save(fw.FourWard(make_dag()), tmp_path / "last.safetensors")
     with pytest.raises(FileError, match="holds a network without the model around it"):
+        resume_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["run"].update(config=None),
+        lambda m: m["run"]["config"].update(validation="\ud800"),
+        lambda m: m["run"]["config"].update(validation=None),
+        lambda m: m["run"]["config"].update(test=float("nan")),
+        lambda m: m["run"]["config"].update(target=3),
+        lambda m: m["run"]["config"].update(drop=[3]),
+        lambda m: m["run"]["config"].update(task="\ud800"),
+        lambda m: m["run"]["config"]["train"].update(seed=-1),
+        lambda m: m["run"]["config"]["train"].update(learning_rate="fast"),
+        lambda m: m["run"]["config"]["train"].update(extra=1),
+        lambda m: m.update(run=[1]),
+        lambda m: m.update(state=[1]),
+        lambda m: m["state"].update(step=10**30),
+        lambda m: m["state"].update(step=-1),
+        lambda m: m["state"].update(optimiser=[{}]),
+        lambda m: m["model"].update(classes=[[1], {}]),
+        lambda m: m["model"].update(classes=["\ud800", "up"]),
+        lambda m: m["model"].update(features=["\ud800", "b", "c"]),
+        lambda m: m["model"].update(features=3),
+    ],
+)
+def test_hostile_metadata_is_refused(change, interrupted, tmp_path):
+    tensors, metadata = _serialization.read_safetensors(interrupted / "run" / "last.safetensors")
+    change(metadata)
+    for name in ("last.safetensors", "best.safetensors"):
+        save_file(tensors, tmp_path / name, {"fourward": json.dumps(metadata)})
+    with pytest.raises(FileError, match=r"last\.safetensors"):
         resume_run(tmp_path)
 
 

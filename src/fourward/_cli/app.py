@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
 import traceback
@@ -35,6 +36,8 @@ INTERRUPTED = 130  #: exit code after Ctrl-C
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 success, 2 bad input, 1 a failure, 130 interrupted."""
     args = sys.argv[1:] if args is None else args
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: what a terminal can't show is escaped
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
     try:

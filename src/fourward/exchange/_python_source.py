@@ -35,8 +35,13 @@ def _network_function(dag: Dag, equations: list[Equation]) -> str:
         products = [f"{weight!r} * a{source}" for weight, source in terms]
         sums = [" + ".join(products[k : k + TERMS_PER_LINE]) for k in range(0, len(products), TERMS_PER_LINE)]
         first = "".join(f" + {part}" for part in sums[:1])
-        lines.append(f"    z = {0.0 if bias is None else bias!r}{first}  # {dag.labels[node]!r}")
+        lines.append(f"    z = {0.0 if bias is None else bias!r}{first}  # {_comment(dag.labels[node])}")
         lines += [f"    z += {part}" for part in sums[1:]]
         lines.append(f"    a{node} = z" if activation == "identity" else f"    a{node} = f_{activation}(z)")
     lines.append(f"    return [{', '.join(f'a{v}' for v in dag.outputs.tolist())}]")
     return "\n".join(lines)
+
+
+def _comment(label: object) -> str:
+    """The repr of a label for a comment, which it can't end: what isn't printable, such as a line break, is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in repr(label))

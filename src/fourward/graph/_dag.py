@@ -140,14 +140,14 @@ class Dag:
             None if nodes is None else _validation.index_vector(nodes, len(names), name)
             for name, nodes in (("inputs", inputs), ("outputs", outputs))
         ]
-        _validation.check_distinct(names)
+        _validation.check_labels(names)
         return cls._freeze(array[:, 0], array[:, 1], names, *ends)
 
     @classmethod
     def from_edge_list(cls, graph: EdgeList, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
         """From an `EdgeList`, as `fourward.files.read` returns one; its own inputs and outputs are the default."""
         _validation.check_directed(graph)
-        _validation.check_distinct(graph.labels)
+        _validation.check_labels(graph.labels)
         _validation.check_endpoints(graph)
         ends = [
             None if labels is None else _validation.look_up_labels(labels, graph.labels, role)

@@ -75,10 +75,25 @@ def check_size(num_nodes: int) -> None:
         raise GraphError(f"node indices are 32-bit: expected at most 2,147,483,647 nodes, got {num_nodes:,}.")
 
 
-def check_distinct(labels: Labels) -> None:
-    """Raise if two nodes have the same label."""
+def check_labels(labels: Labels) -> None:
+    """Raise if two nodes have the same label, or if a label is text that no file can hold."""
+    for label in () if isinstance(labels, range) else labels:
+        if isinstance(label, str | tuple):
+            check_text(label, "labels")
     if not isinstance(labels, range) and len(set(labels)) != len(labels):
         raise GraphError(f"duplicate labels: {_repeated(labels)}. Labels must be unique.")
+
+
+def check_text(value: Any, name: str) -> None:
+    """Raise if text, or text in a tuple, has a lone surrogate: UTF-8 can't encode it, so files can't hold it."""
+    if isinstance(value, tuple):
+        for item in value:
+            check_text(item, name)
+    elif isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise GraphError(f"{name} must be valid Unicode text, got {value!a}, which has a lone surrogate.") from None
 
 
 def make_label_lookup(labels: Labels) -> Callable[[Hashable], int | None]:

@@ -23,6 +23,7 @@ from fourward import _serialization
 from fourward._serialization import Metadata, Tensors
 from fourward.errors import FileError
 from fourward.graph._dag import Dag
+from fourward.graph._validation import check_text
 from fourward.train._model import Model, Scaling
 
 _ADAPTERS = ("input_adapter", "output_adapter")
@@ -146,6 +147,12 @@ def _check_names(about: Metadata) -> None:
     for name in ("features", "targets"):
         if not about[name] or not all(isinstance(word, str) for word in about[name]):
             raise FileError(f"{name} must be a non-empty list of names, got {about[name]!r}.")
+        for word in about[name]:
+            check_text(word, name)
+    for value in about["classes"] or ():
+        if not isinstance(value, str | int | float):
+            raise FileError(f"classes must be text or numbers, got {value!r}.")
+        check_text(value, "classes")
     if about["classes"] is not None and (not isinstance(about["classes"], list) or len(about["targets"]) != 1):
         raise FileError("a classification must have a list of classes and one target.")
 

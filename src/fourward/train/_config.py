@@ -62,6 +62,14 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _check_choice("precision", self.precision, get_args(Precision))
+        _check_choice("task", self.task, (*get_args(Task), None))
+        for name in ("validation", "test"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+                raise OptionError(f"{name} must be a fraction in [0, 1), got {value!r}.")
+        for name, text in (("target", self.target or ""), *(("drop", column) for column in self.drop)):
+            if not isinstance(text, str):
+                raise OptionError(f"{name} must name columns, got {text!r}.")
 
     def find_data(self) -> str:
         """Return `data` after a check that it still exists."""
@@ -82,6 +90,6 @@ class RunConfig:
         return cls(**values | {"data": str(values["data"]), "train": train, "drop": tuple(values["drop"])})
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
         raise OptionError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")

@@ -13,6 +13,7 @@ import numpy as np
 from fourward._memory import check_memory
 from fourward.errors import DataError, FileError, OptionError, Repair, pluralize, require, summarize
 from fourward.graph import _io
+from fourward.graph._validation import check_text
 from fourward.train import _csv
 
 Task = Literal["classification", "regression"]
@@ -219,6 +220,8 @@ def _make_data(
         )
     if raw.dtype.kind == "f":
         _check_finite(raw, where)
+    for value in np.unique(raw).tolist() if raw.dtype.kind == "U" else ():
+        check_text(value, f"{where}: targets")
     if task is None:
         task = "classification" if _are_classes(raw) else "regression"
     if task == "regression":
