@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 #: What `make quick` runs: the rules of the code base, and the rooms that the rest is built on.
 QUICK := tests/test_house.py tests/test_language.py tests/graph tests/layering tests/plan tests/nn
 
-.PHONY: demo quick test lint types check docs test-gpu bench-cpu bench-gpu clean
+.PHONY: demo quick test lint types check docs test-extras test-gpu bench-cpu bench-gpu clean
 
 demo: .venv/demo
 	$(BIN)/python -m fourward.demo
@@ -32,6 +32,10 @@ check: .venv/ready .venv/browser
 # Strictly: links, anchors, and that no page asks another site for anything. Then open site/index.html.
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# Each extra in an environment of its own: several minutes and gigabytes. EXTRAS="base plot" tests these two.
+test-extras: .venv/ready
+	$(BIN)/python -m tools.test_extras $(EXTRAS)
 
 # On a card: the contract suite and the large cases, compiled, then the memory checker.
 test-gpu: .venv/ready
