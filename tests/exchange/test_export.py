@@ -3,6 +3,7 @@
 import math
 import resource
 
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -49,6 +50,39 @@ def test_pt2_runs_in_plain_torch(tmp_path):
         x = batch(net.dag.num_inputs, rows).float()
         torch.testing.assert_close(program.module()(x), net.eval()(x))
     assert not any("fourward" in str(node.target) for node in program.graph.nodes)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_pt2_of_dense_and_sparse_levels(dtype, tmp_path):
+    """Also levels of several activations, and neurons without edges."""
+    wide = [(f"x{i}", f"y{i}") for i in range(40)]
+    inputs = [source for source, _ in wide[1:]]
+    dag = Dag.from_edges([*wide, *((f"y{i}", "z") for i in range(0, 40, 2)), ("z", "w")], inputs=inputs)
+    net = FourWard(dag, {"default": "tanh", "y3": "relu", "y5": torch.cos, "w": "gelu"}, seed=0, dtype=dtype)
+    export(net, tmp_path / "net.pt2")
+    program = torch.export.load(tmp_path / "net.pt2")
+    targets = {str(node.target) for node in program.graph.nodes}
+    assert {"aten.addmm.default", "aten.index_add.default"} <= targets
+    for rows in (1, 7):
+        x = batch(39, rows).to(dtype)
+        actual = program.module()(x)
+        assert actual.dtype == dtype
+        assert_near(actual, net.double()(x.double()).detach())
+        net.to(dtype)
+
+
+def test_graphs_have_few_nodes(tmp_path):
+    """For each level, dense: a gather, a product, the activation and a concatenation."""
+    dag = generate.erdos_renyi(100, 0.3, seed=0)
+    height = FourWard(dag, "relu", seed=0).layering.height
+    for name in ("relu", "tanh", "sigmoid", "selu"):
+        net = FourWard(dag, name, seed=0)
+        export(net, tmp_path / "net.onnx")
+        assert len(onnx.load(tmp_path / "net.onnx").graph.node) <= 4 * height + 6
+    export(net, tmp_path / "net.pt2")
+    program = torch.export.load(tmp_path / "net.pt2")
+    assert sum(node.op == "call_function" for node in program.graph.nodes) <= 4 * height + 6
 
 
 def test_pt2_on_a_full_disk_leaves_the_old_file(tmp_path):

@@ -1,12 +1,16 @@
 """ONNX files compute in onnxruntime what the network computes."""
 
+import math
+
 import onnx
 import pytest
 import torch
 
-from fourward import FourWard, generate, layering
+from fourward import Dag, FourWard, generate, layering
 from fourward.errors import EngineError
 from fourward.exchange import check_onnx, export
+from fourward.plan.activations import ACTIVATIONS
+from tests.exchange.helpers import run_onnx
 
 
 def test_wide_sparse_and_deep_graphs(tmp_path):
@@ -24,6 +28,14 @@ def test_wide_sparse_and_deep_graphs(tmp_path):
     assert "ScatterND" in {node.op_type for node in onnx.load(path).graph.node}
     assert "ScatterND" not in deep_ops
     assert path.stat().st_size < 20 * sparse.dag.num_edges + 1000 * sparse.layering.height + 20 * sparse.dag.num_nodes
+
+
+def test_inf_and_nan_as_in_torch(tmp_path):
+    dag = Dag.from_edges([("x", name) for name in ACTIVATIONS])
+    net = FourWard(dag, {name: name for name in ACTIVATIONS}, bias=False, init=1.0)
+    x = torch.tensor([[-1e4], [1e4], [0.0], [math.inf], [-math.inf], [math.nan]])
+    export(net, tmp_path / "net.onnx")
+    torch.testing.assert_close(run_onnx(tmp_path / "net.onnx", x), net(x).detach(), equal_nan=True)
 
 
 def test_reassigned_layering(tmp_path):

@@ -4,13 +4,14 @@ Never belongs here: training, kernels, pickles.
 """
 
 from fourward.exchange._c_source import to_c
-from fourward.exchange._export import EXPORTERS, export, to_pt2
+from fourward.exchange._export import EXPORTERS, export
 from fourward.exchange._fold import fold
 from fourward.exchange._latex import to_latex
 from fourward.exchange._mlp import from_mlp
 from fourward.exchange._neat import from_neat, read_neat
 from fourward.exchange._networkx import from_networkx, read_network
 from fourward.exchange._onnx import check_onnx, to_onnx
+from fourward.exchange._pt2 import to_pt2
 from fourward.exchange._python_source import to_python
 from fourward.exchange._tensorneat import from_tensorneat, read_tensorneat
 

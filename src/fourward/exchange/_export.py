@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from fourward import _serialization
@@ -13,17 +12,13 @@ from fourward._files import replacing
 from fourward.errors import FileError
 from fourward.exchange._c_source import to_c
 from fourward.exchange._latex import to_latex
-from fourward.exchange._module import Example, export_module, in_torch_operations, write_pt2
+from fourward.exchange._module import Example, export_module
 from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
+from fourward.exchange._pt2 import to_pt2
 from fourward.exchange._python_source import to_python
 from fourward.graph.files import NETWORK_SUFFIXES
 from fourward.nn._fourward import FourWard, check_network
-
-
-def to_pt2(net: FourWard, path: str | Path) -> None:
-    """Write a network with torch.export, in plain torch operations that run without fourward, for any batch size."""
-    write_pt2(in_torch_operations(net), (torch.zeros(2, net.dag.num_inputs, dtype=net.weight.dtype),), Path(path))
 
 
 def _text_writer(format_text: Callable[[FourWard], str]) -> Callable[[FourWard, str | Path], None]:

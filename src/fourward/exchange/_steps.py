@@ -1,0 +1,88 @@
+"""A network as a few large operations, one step for each level: what the graphs of ONNX and torch.export consist of.
+
+The time of a single sample is that of calling operations, so a step has few of them: a dense matrix product if its
+block of weights is well filled, else a gather, a product and a scatter over its edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fourward._arrays import IntArray
+from fourward.exchange._equations import plan_parameters
+from fourward.graph._annotated import FloatArray
+from fourward.nn._fourward import FourWard
+
+_SPARSE_BYTES = 20  # per edge: two indices of 8 bytes, a weight of 4
+_SMALL_BYTES = 400  # a block this much larger than its edges is dense nevertheless, for fewer operations
+
+
+class Step(NamedTuple):
+    """The neurons of a level, sorted by activation; `rows` number activations in the order of the steps."""
+
+    rows: (
+        IntArray | None
+    )  #: (S,) the rows that a dense product takes, or (E,) the source of each edge; None: all so far
+    block: FloatArray | None  #: (n, S) dense weights; None: the step is sparse
+    weight: FloatArray  #: (E,) of each edge
+    slot: IntArray  #: (E,) the neuron of the step that each edge enters
+    bias: FloatArray  #: (n,)
+    sections: list[tuple[int, int]]  #: activation codes and numbers of neurons
+
+
+class Steps(NamedTuple):
+    """All steps; inputs are the first rows, and each step appends its neurons."""
+
+    steps: list[Step]
+    outputs: IntArray  #: (O,) the row of each output
+
+
+def list_steps(net: FourWard, dtype: Any) -> Steps:
+    """The steps of a network, with parameters in a dtype of NumPy."""
+    plan, first = net.plan, net.dag.num_inputs
+    level = np.repeat(np.arange(plan.num_levels), np.diff(plan.level_start))
+    order = first + np.lexsort((plan.code[first:], level))  # (N-I,) positions of the plan, in the order of rows
+    row = np.arange(net.dag.num_nodes)  # (N,) the row of each position
+    row[order] = first + np.arange(len(order))
+    return Steps(list(_steps(net, order, row, dtype)), row[plan.outputs])
+
+
+def _steps(net: FourWard, order: IntArray, row: IntArray, dtype: Any) -> Iterator[Step]:
+    plan, first = net.plan, net.dag.num_inputs
+    weight, bias = plan_parameters(net, dtype)
+    for start, stop in zip(plan.level_start[:-1].tolist(), plan.level_start[1:].tolist(), strict=True):
+        positions = order[start - first : stop - first]
+        edges, slot = _incoming_edges(plan.edge_start, positions)
+        rows, block = _dense_block(row[plan.source[edges]], slot, weight[edges], len(positions), start)
+        sections = [(code, len(list(group))) for code, group in groupby(plan.code[positions].tolist())]
+        yield Step(rows, block, weight[edges], slot, bias[positions - first], sections)
+
+
+def _incoming_edges(edge_start: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
+    """The plan's edges into these positions, and for each the index of its target among them."""
+    count = edge_start[positions + 1] - edge_start[positions]
+    slot = np.repeat(np.arange(len(positions)), count)
+    first = np.cumsum(count) - count
+    return np.arange(count.sum()) - first[slot] + edge_start[positions][slot], slot
+
+
+def _dense_block(
+    source: IntArray, slot: IntArray, weight: FloatArray, neurons: int, rows_so_far: int
+) -> tuple[IntArray | None, FloatArray | None]:
+    """`rows` and `block` of a step: over all rows so far, over the sources, or none, the first that is small enough."""
+    limit = _SPARSE_BYTES * len(source) + _SMALL_BYTES
+    sources, index = np.unique(source, return_inverse=True)
+    rows = None
+    if 4 * neurons * rows_so_far <= limit:
+        width, column = rows_so_far, source
+    elif 4 * neurons * len(sources) <= limit:
+        rows, width, column = sources, len(sources), index
+    else:
+        return source, None
+    block = np.zeros((neurons, width), weight.dtype)
+    block[slot, column] = weight
+    return rows, block
