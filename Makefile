@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Without bytecode, which takes a third of the time: Python compiles what is imported.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
-#: What `make quick` runs: the rules of the code base, and the rooms that the rest is built on.
+#: What `make quick` runs: the rules of the code base, and the packages that the rest is built on.
 QUICK := tests/test_house.py tests/test_language.py tests/graph tests/layering tests/plan tests/nn
 
 .PHONY: demo quick test lint types check docs test-extras test-gpu bench-cpu bench-gpu clean
@@ -29,22 +29,22 @@ types: .venv/ready
 check: .venv/ready .venv/browser
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-# Strictly: links, anchors, and that no page asks another site for anything. Then open site/index.html.
+# Strictly: links, anchors, and that no page makes requests to other sites. Then open site/index.html.
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# Each extra in an environment of its own: several minutes and gigabytes. EXTRAS="base plot" tests these two.
+# Each extra in a new environment: several minutes and gigabytes. EXTRAS="base plot" tests these two.
 test-extras: .venv/ready
 	$(BIN)/python -m tools.test_extras $(EXTRAS)
 
-# On a card: the contract suite and the large cases, compiled, then the memory checker.
+# On a GPU: the contract suite and the large cases, compiled, then the memory checker.
 test-gpu: .venv/ready
 	$(BIN)/python tools/test_gpu.py
 
 bench-cpu: .venv/ready
 	$(BIN)/python -m benchmarks.cpu
 
-# On a card. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, scipy, networkx and
+# On a GPU. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, scipy, networkx and
 # numba; ten minutes.
 bench-gpu: .venv/ready
 	$(BIN)/python -m benchmarks.gpu

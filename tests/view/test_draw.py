@@ -204,7 +204,7 @@ def test_the_colour_bar_shows_that_weights_exceed_it(odd, extend):
     assert bar._colorbar.extend == extend
 
 
-def test_a_network_without_edges_has_no_panel_and_no_scale_of_weights():
+def test_a_network_without_edges_has_no_histogram_and_no_scale_of_weights():
     picture = fw.draw(FourWard(Dag.from_edges([], nodes=["a", "b"]), seed=0))
     assert [axes.get_title() for axes in picture.axes] == ["", "degrees", "nodes per layer"]
 

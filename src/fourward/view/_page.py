@@ -33,7 +33,7 @@ D3_MODULES = (
     "zoom",
     "quadtree",
 )
-SCRIPTS = ("graph.js", "painter.js", "panel.js", "page.js")
+SCRIPTS = ("graph.js", "painter.js", "sidebar.js", "page.js")
 
 
 @dataclass(frozen=True, repr=False)

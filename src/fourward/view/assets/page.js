@@ -1,13 +1,13 @@
 "use strict";
 
-const PAUSE_MS = 140; // without zooming or changes, after which a large graph is redrawn
-const TRANSITION_MS = 700; // of nodes to another layering
+const PAUSE_MS = 140; // pause without zooming or changes, after which a large graph is redrawn
+const TRANSITION_MS = 700; // time in which nodes move to another layering
 const scene = JSON.parse(document.getElementById("scene").textContent);
 const graph = new Graph(scene);
 const byId = (id) => document.getElementById(id);
 const view = byId("view");
 const painter = new Painter(view, byId("stage"), graph);
-const panel = new Panel(graph, (v) => select(v, true));
+const sidebar = new Sidebar(graph, (v) => select(v, true));
 
 /** The state of the page. Nodes are indices, -1 for none; `step` is a column of the layering. */
 const state = {
@@ -74,8 +74,8 @@ function setLayering(index, animated) {
   transition?.stop();
   if (state.step >= 0) setStep(Math.min(state.step, lay.layers.length - 1));
   byId("step").max = lay.layers.length - 1;
-  panel.showDetails(state);
-  panel.search(byId("search").value, state);
+  sidebar.showDetails(state);
+  sidebar.search(byId("search").value, state);
   showLegend(byId("legend"), graph, painter, state);
   if (!animated || prefersReducedMotion()) return finishTransition(goal);
   painter.edges.classList.toggle("away", painter.heavy);
@@ -120,9 +120,9 @@ function select(v, centre) {
   if (v >= 0) {
     state.current = v;
     if (centre && isOutside(v)) moveView(zoom.translateTo, painter.x[v], painter.y[v]);
-    announce(`Selected: ${panel.sentence(v, state)}.`);
+    announce(`Selected: ${sidebar.sentence(v, state)}.`);
   }
-  panel.showDetails(state);
+  sidebar.showDetails(state);
   showTip();
   redraw();
 }
@@ -137,7 +137,7 @@ function setCurrent(v, aloud) {
   if (v === state.current) return;
   state.current = v;
   if (aloud && v >= 0) {
-    announce(`${panel.sentence(v, state)}.`);
+    announce(`${sidebar.sentence(v, state)}.`);
     if (isOutside(v)) moveView(zoom.translateTo, painter.x[v], painter.y[v]);
   }
   view.classList.toggle("pointing", v >= 0);
@@ -148,9 +148,9 @@ function setCurrent(v, aloud) {
 /** Show the properties of the current neuron beside it. */
 function showTip() {
   const tip = byId("tip");
-  tip.hidden = state.current < 0 || state.current === state.selected; // whose properties are in the panel
+  tip.hidden = state.current < 0 || state.current === state.selected; // the sidebar shows the selected one
   if (tip.hidden) return;
-  tip.textContent = panel.sentence(state.current, state, "\n");
+  tip.textContent = sidebar.sentence(state.current, state, "\n");
   const [x, y] = painter.viewPosition(state.current);
   const [wide, high] = [tip.offsetWidth, tip.offsetHeight];
   tip.style.left = `${Math.max(4, x + wide + 24 > painter.width ? x - wide - 16 : x + 16)}px`;
@@ -204,7 +204,7 @@ function clear() {
   if (state.step >= 0) setStep(-1);
   byId("search").value = "";
   state.matches = null;
-  panel.search("", state);
+  sidebar.search("", state);
   state.current = -1;
   select(-1, false);
   announce("Cleared.");
@@ -273,13 +273,13 @@ function listen() {
   view.addEventListener("pointerleave", () => setCurrent(-1, false));
   view.addEventListener("click", (event) => select(nodeAt(event), false));
   byId("search").addEventListener("input", ({ target }) => {
-    const hits = panel.search(target.value, state);
+    const hits = sidebar.search(target.value, state);
     state.matches = target.value.trim() ? hits : null;
     announce(byId("result-count").textContent + ".");
     redraw();
   });
   byId("search").addEventListener("keydown", ({ key, target }) => {
-    const [first] = key === "Enter" && target.value.trim() ? panel.search(target.value, state) : [];
+    const [first] = key === "Enter" && target.value.trim() ? sidebar.search(target.value, state) : [];
     if (first !== undefined) select(first, true);
   });
   byId("layering").addEventListener("change", ({ target }) => {
@@ -289,7 +289,7 @@ function listen() {
   byId("weak").addEventListener("input", ({ target }) => hideWeak(Number(target.value)));
   byId("sample").addEventListener("change", ({ target }) => {
     state.sample = Number(target.value);
-    panel.showDetails(state);
+    sidebar.showDetails(state);
     setStep(state.step);
   });
   byId("play").addEventListener("click", () => play(!state.playing));

@@ -1,7 +1,7 @@
 "use strict";
 
 const MARGIN = { left: 52, right: 52, top: 26, bottom: 40 };
-const OVERSCAN = 0.15; // of the view's size, drawn beyond each side so that panning doesn't show blank margins
+const OVERSCAN = 0.15; // fraction of the view's size that is drawn beyond each side so that panning doesn't show blank margins
 const MAX_LIVE = 1500; // nodes and edges redrawn in each frame; more are moved as an image until the user pauses
 const BINS = 9; // shades of weight, an odd number
 const BUNDLE = 20; // edges in one stroke: where strokes overlap the ink gets darker, within one it doesn't
@@ -23,11 +23,11 @@ class Painter {
     Object.assign(this, { view, stage, graph });
     this.edges = stage.querySelector("#edges");
     this.nodes = stage.querySelector("#nodes");
-    this.transform = d3.zoomIdentity; // of the user
-    this.drawn = d3.zoomIdentity; // for which the canvases were drawn
+    this.transform = d3.zoomIdentity; // zoom of the user
+    this.drawn = d3.zoomIdentity; // zoom for which the canvases were drawn
     this.heavy = graph.numNodes + graph.numEdges > MAX_LIVE;
     this.names = shorten(graph.labels, 18);
-    this.widths = []; // of names
+    this.widths = []; // widths of names
   }
 
   /** Read the theme's colours. */

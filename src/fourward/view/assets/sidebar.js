@@ -11,7 +11,7 @@ function element(tag, text = "", name = "") {
 }
 
 /** The text beside the drawing: properties and neighbours of the selected neuron, and the search results. */
-class Panel {
+class Sidebar {
   /** @param {(node: number) => void} select called when a neuron of a list is clicked */
   constructor(graph, select) {
     Object.assign(this, { graph, select });
