@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fourward import FourWard, generate
+from fourward import FourWard, files, generate
 from fourward._cli import app
 from fourward.engine._registry import ENGINES
+from fourward.exchange import EXPORTERS
 from tools.docs_outputs import DOCS, FENCE, ROOT, clean, fill, find_blocks, matches, run_blocks
 from tools.docs_pictures import FOLDER, PICTURES, TOUCH, dark_name
 
@@ -211,3 +212,17 @@ def test_the_circuit_that_is_listed_is_the_one_that_is_drawn():
     names: dict = {}
     exec(find_blocks(ROOT / "docs" / "concepts" / "graph.md", "python")[0].code, names)
     assert names["touch"] == TOUCH
+
+
+def test_the_page_of_files_lists_every_suffix():
+    reading, writing = (ROOT / "docs/exchange.md").read_text().split("\n## Export\n")
+    for suffixes, text in ((files.SUFFIXES, reading), (EXPORTERS, writing)):
+        rows = "".join(line for line in text.splitlines() if line.startswith("| `."))
+        assert not [suffix for suffix in suffixes if f"`{suffix}`" not in rows]
+
+
+def test_an_ellipsis_as_last_line_matches_more_lines_or_none():
+    assert matches("a\n...\n", "a\n")
+    assert matches("a\n...\n", "a\nb\n")
+    assert not matches("a\n...\n", "b\n")
+    assert not matches("a\n", "a\nb\n")

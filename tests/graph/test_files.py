@@ -12,8 +12,8 @@ from fourward import Dag, _memory, connectomes, files, generate
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
 from tests.graph.write_file import write_file
 
-FORMATS = ["graphml", "gexf", "json", "mtx", "npz", "csv", "tsv", "edges"]
-WITH_NEURONS = ["graphml", "gexf", "json", "npz"]
+FORMATS = list(files._FORMATS)
+WITH_NEURONS = [files.SUFFIXES[suffix] for suffix in files.NETWORK_SUFFIXES]
 WITH_GZIP = [f"{name}{gz}" for name in FORMATS for gz in ("", ".gz") if name + gz != "npz.gz"]
 
 DAGS = {
@@ -38,6 +38,12 @@ DAGS = {
 def assert_same_dag(got, want):
     assert got == want
     assert all(isinstance(a, str) == isinstance(b, str) for a, b in zip(got.labels, want.labels, strict=True))
+
+
+def test_formats():
+    assert {"graphml", "gexf", "json", "mtx", "npz", "csv", "tsv", "edges"} <= set(FORMATS)
+    assert {"graphml", "gexf", "json", "npz"} <= set(WITH_NEURONS)
+    assert not {"mtx", "csv", "tsv", "edges"} & set(WITH_NEURONS)
 
 
 @pytest.mark.parametrize("suffix", WITH_GZIP)
