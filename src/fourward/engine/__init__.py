@@ -1,6 +1,6 @@
 """Enters: a Plan, weights, a batch. Leaves: activations, and gradients through autograd.
 
-Never belongs here: graph algorithms, optimisers, files.
+Never belongs here: graph algorithms, optimisers, files of graphs, networks or data.
 """
 
 from fourward.engine._dropout import Dropout, dropout_scale
