@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fourward._arrays import IntArray, readonly
+from fourward._arrays import BoolArray, IntArray, readonly
 from fourward.errors import LayeringError, pluralize
 from fourward.graph._dag import Dag
 
@@ -63,9 +63,7 @@ class Layering:
         The difference between a node's level and the lowest level that its ancestors allow. A node moves under
         `reassign` only if its slack is positive.
         """
-        dag = self.dag
-        hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
-        return readonly(np.where(hidden, self.level - dag.longest_path_from_source, 0))
+        return readonly(np.where(is_hidden(self.dag), self.level - self.dag.longest_path_from_source, 0))
 
     @property
     def movable(self) -> IntArray:
@@ -107,6 +105,12 @@ class Layering:
     def __repr__(self) -> str:
         size = f"{pluralize(self.dag.num_nodes, 'node')} in {pluralize(self.height, 'layer')}"
         return f"Layering({size}, attenuation {self.attenuation:.2f})"
+
+
+def is_hidden(dag: Dag) -> BoolArray:
+    """(N,) True for the paper's hidden nodes, with edges in and out; `Plan.hidden` is about inputs and outputs."""
+    hidden: BoolArray = (dag.in_degree > 0) & (dag.out_degree > 0)
+    return hidden
 
 
 def check_same_graph(dag: Dag, layering: Layering) -> None:

@@ -11,7 +11,7 @@ from fourward._jit import cached_njit
 from fourward.errors import LayeringError
 from fourward.graph._dag import Dag
 from fourward.graph.orient import make_generator
-from fourward.layering._layering import Layering, check_same_graph
+from fourward.layering._layering import Layering, check_same_graph, is_hidden
 from fourward.layering._longest_path import longest_path
 
 
@@ -31,9 +31,8 @@ def reassign(dag: Dag, layering: Layering, *, seed: int | np.random.Generator | 
             "Start from longest_path(dag)."
         )
     draw = make_generator(seed).random(dag.num_nodes)
-    hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
     by_level = np.argsort(layering.level, kind="stable")
-    by_level = by_level[hidden[by_level]]
+    by_level = by_level[is_hidden(dag)[by_level]]
     top = layering.height - 2
     level = _draw_levels(by_level, dag.position, dag.source, dag.in_start, layering.level, draw, top)
     return Layering(dag, level)

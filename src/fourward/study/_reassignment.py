@@ -12,6 +12,7 @@ from fourward.errors import OptionError, StudyError
 from fourward.graph._dag import Dag
 from fourward.graph.generate import erdos_renyi
 from fourward.layering import Layering, longest_path, push_sources, reassign
+from fourward.layering._layering import is_hidden
 from fourward.study._protocol import Key, Outcome, Protocol, Task, run_keys
 
 #: Graphs, of seeds 0 on, over which the mean height of a size and probability is taken, as in "attributes".
@@ -78,8 +79,7 @@ def initial_layering(dag: Dag) -> Layering:
 
 def moved_fraction(before: Layering, after: Layering) -> float:
     """The fraction of the hidden nodes, those with edges in and out, that are in another layer."""
-    dag = before.dag
-    hidden = (dag.in_degree > 0) & (dag.out_degree > 0)
+    hidden = is_hidden(before.dag)
     return float((before.level != after.level)[hidden].mean()) if hidden.any() else 0.0
 
 
