@@ -1,4 +1,4 @@
-"""Installs the wheel with each extra in an environment of its own, and runs a smoke test there: `make test-extras`.
+"""Installs the wheel with each extra in a new environment, and runs a smoke test there: `make test-extras`.
 
 The base dependencies are installed once, and every environment sees them; what an extra installs, only its own sees.
 `python -m tools.test_extras base plot` tests these two; `--python python3.13` takes another interpreter.

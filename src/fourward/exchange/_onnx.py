@@ -177,7 +177,7 @@ def _add_sums(graph: _GraphBuilder, a: str, step: Step) -> str:
         return graph.op("Gemm", graph.constant(step.block), values, column)
     expanded = graph.op("Expand", column, graph.column_shape)
     products = graph.op("Mul", values, graph.constant(step.weight.reshape(-1, 1)))
-    return graph.op("ScatterND", expanded, graph.indices(step.slot.reshape(-1, 1)), products, reduction="add")
+    return graph.op("ScatterND", expanded, graph.indices(step.target_index.reshape(-1, 1)), products, reduction="add")
 
 
 def _add_activations(graph: _GraphBuilder, z: str, sections: list[tuple[int, int]]) -> list[str]:

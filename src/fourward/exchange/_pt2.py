@@ -26,14 +26,14 @@ class _Step(nn.Module):
 
     rows: Tensor
     weight: Tensor
-    slot: Tensor
+    target_index: Tensor
     bias: Tensor
 
     def __init__(self, step: Step) -> None:
         super().__init__()
         self.all_rows, self.dense = step.rows is None, step.block is not None
         weight = step.weight.reshape(-1, 1) if step.block is None else step.block
-        tensors = {"rows": step.rows, "weight": weight, "slot": None if self.dense else step.slot}
+        tensors = {"rows": step.rows, "weight": weight, "target_index": None if self.dense else step.target_index}
         for name, array in {**tensors, "bias": step.bias.reshape(-1, 1)}.items():
             if array is not None:
                 self.register_buffer(name, torch.from_numpy(np.array(array)))
@@ -43,7 +43,7 @@ class _Step(nn.Module):
         if self.dense:
             return torch.addmm(self.bias, self.weight, values)
         zeros = values.new_zeros(len(self.bias), a.shape[1])
-        return zeros.index_add(0, self.slot, values * self.weight) + self.bias
+        return zeros.index_add(0, self.target_index, values * self.weight) + self.bias
 
 
 class _Steps(nn.Module):

@@ -28,9 +28,9 @@ class Step(NamedTuple):
         IntArray | None
     )  #: (S,) the rows that a dense product takes, or (E,) the source of each edge; None: all so far
     block: FloatArray | None  #: (n, S) dense weights; None: the step is sparse
-    weight: FloatArray  #: (E,) of each edge
-    slot: IntArray  #: (E,) the neuron of the step that each edge enters
-    bias: FloatArray  #: (n,)
+    weight: FloatArray  #: (E,) weight of each edge
+    target_index: IntArray  #: (E,) the neuron of the step that each edge enters
+    bias: FloatArray  #: (n,) bias of each neuron
     sections: list[tuple[int, int]]  #: activation codes and numbers of neurons
 
 
@@ -56,22 +56,22 @@ def _steps(net: FourWard, order: IntArray, row: IntArray, dtype: Any) -> Iterato
     weight, bias = plan_parameters(net, dtype)
     for start, stop in zip(plan.level_start[:-1].tolist(), plan.level_start[1:].tolist(), strict=True):
         positions = order[start - first : stop - first]
-        edges, slot = _incoming_edges(plan.edge_start, positions)
-        rows, block = _dense_block(row[plan.source[edges]], slot, weight[edges], len(positions), start)
+        edges, target_index = _incoming_edges(plan.edge_start, positions)
+        rows, block = _dense_block(row[plan.source[edges]], target_index, weight[edges], len(positions), start)
         sections = [(code, len(list(group))) for code, group in groupby(plan.code[positions].tolist())]
-        yield Step(rows, block, weight[edges], slot, bias[positions - first], sections)
+        yield Step(rows, block, weight[edges], target_index, bias[positions - first], sections)
 
 
 def _incoming_edges(edge_start: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
     """The plan's edges into these positions, and for each the index of its target among them."""
     count = edge_start[positions + 1] - edge_start[positions]
-    slot = np.repeat(np.arange(len(positions)), count)
+    target_index = np.repeat(np.arange(len(positions)), count)
     first = np.cumsum(count) - count
-    return np.arange(count.sum()) - first[slot] + edge_start[positions][slot], slot
+    return np.arange(count.sum()) - first[target_index] + edge_start[positions][target_index], target_index
 
 
 def _dense_block(
-    source: IntArray, slot: IntArray, weight: FloatArray, neurons: int, rows_so_far: int
+    source: IntArray, target_index: IntArray, weight: FloatArray, neurons: int, rows_so_far: int
 ) -> tuple[IntArray | None, FloatArray | None]:
     """`rows` and `block` of a step: over all rows so far, over the sources, or none, the first that is small enough."""
     limit = _SPARSE_BYTES * len(source) + _SMALL_BYTES
@@ -84,5 +84,5 @@ def _dense_block(
     else:
         return source, None
     block = np.zeros((neurons, width), weight.dtype)
-    block[slot, column] = weight
+    block[target_index, column] = weight
     return rows, block
