@@ -9,7 +9,7 @@ from torch import nn
 
 from fourward import FourWard, generate
 from fourward.errors import DataError, OptionError, TrainingError
-from fourward.train import Callback, bundled, fit
+from fourward.train import Callback, RunConfig, bundled, fit, start_run
 from fourward.train._config import TrainConfig
 from fourward.train._data import BUNDLED
 from fourward.train._devices import Devices
@@ -183,3 +183,49 @@ def test_bundled_data(name):
 def test_unknown_bundled_data():
     with pytest.raises(DataError, match="digits, breast-cancer, wine, diabetes"):
         bundled("mnist")
+
+
+def outputs_net(**options):
+    return FourWard(generate.rewired_mlp([4, 12, 8, 3], 0.3, seed=0), seed=0, **options)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "softplus", "square"])
+def test_a_warning_where_outputs_cannot_be_logits(activation):
+    x, y = blobs(40)
+    message = (
+        rf"3 of 3 outputs of the network have the activation '{activation}', but logits may be any numbers, so it "
+        r"can't learn them\. Create the network with output_activation=\"identity\""
+    )
+    net = outputs_net(output_activation=activation)
+    for model in (net, nn.Sequential(nn.Linear(4, 4), net), nn.Sequential(nn.Sequential(net), nn.Identity())):
+        with pytest.warns(UserWarning, match=message) as caught:
+            fit(model, x, y, epochs=1)
+        assert caught[0].filename == __file__
+
+
+def test_a_warning_where_outputs_cannot_reach_targets():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4)), rng.uniform(0, 2, (40, 3))
+    y[0, 2] = -0.1
+    with pytest.warns(UserWarning, match="1 of 3 outputs of the network have the activation 'relu', but some targets"):
+        fit(outputs_net(), x, y, task="regression", epochs=1)
+    with pytest.warns(UserWarning, match="3 of 3 outputs of the network have the activation 'tanh'"):
+        fit(outputs_net(output_activation="tanh"), x, y, task="regression", epochs=1)
+
+
+def test_no_warning_where_outputs_can_learn():
+    x, y = blobs(40)
+    fit(nn.Sequential(outputs_net(), nn.Linear(3, 3)), x, y, epochs=1)
+    fit(outputs_net(output_activation="leaky_relu"), x, y, epochs=1)
+    fit(outputs_net(output_activation=torch.relu), x, y, epochs=1)  # a callable's range is unknown
+    fit(outputs_net(), x, np.abs(x[:, :3]), task="regression", epochs=1)
+    fit(outputs_net(output_activation="tanh"), x, np.tanh(x[:, :3]), task="regression", epochs=1)
+
+
+def test_a_run_warns_of_a_network_whose_outputs_cannot_be_logits(tmp_path):
+    net = FourWard(generate.rewired_mlp([13, 12, 3], 0.3, seed=0), seed=0)
+    config = RunConfig("wine", train=TrainConfig(epochs=1))
+    with pytest.warns(UserWarning, match="logits may be any numbers"):
+        start_run(net, config, tmp_path / "run", adapters=False, device="cpu")
+    start_run(net.dag, config, tmp_path / "chosen", adapters=False, device="cpu")
+    start_run(net, config, tmp_path / "adapters", device="cpu")

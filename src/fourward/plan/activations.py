@@ -11,6 +11,7 @@ All of them propagate NaN. At kinks, derivatives are torch's.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,6 +36,7 @@ class Activation:
     formula: str  #: f(z)
     derivative: str  #: f'(z), in z or in a = f(z)
     torch_formula: str  #: f(z) over the functions of torch and torch.nn.functional, for autograd
+    bounds: tuple[float, float] = (-math.inf, math.inf)  #: no f(z) is below the first, or above the second
 
     @property
     def needs_z(self) -> bool:
@@ -42,20 +44,22 @@ class Activation:
         return any(isinstance(n, ast.Name) and n.id == "z" for n in ast.walk(ast.parse(self.derivative)))
 
 
+_POSITIVE = (0.0, math.inf)
 _SELU_SCALE = "1.0507009873554805"
 _SELU_ALPHA_SCALE = "1.7580993408473766"  # alpha 1.6732632423543772 times the scale
 
 _ROWS = (
     Activation("identity", 0, "z", "1", "z"),
-    Activation("relu", 1, "where(z <= 0, 0, z)", "where(a <= 0, 0, 1)", "relu(z)"),
+    Activation("relu", 1, "where(z <= 0, 0, z)", "where(a <= 0, 0, 1)", "relu(z)", _POSITIVE),
     Activation("leaky_relu", 2, "where(z > 0, z, 0.01 * z)", "where(a > 0, 1, 0.01)", "leaky_relu(z, 0.01)"),
-    Activation("elu", 3, "where(z > 0, z, expm1(z))", "where(a > 0, 1, a + 1)", "elu(z)"),
+    Activation("elu", 3, "where(z > 0, z, expm1(z))", "where(a > 0, 1, a + 1)", "elu(z)", (-1, math.inf)),
     Activation(
         "selu",
         4,
         f"where(z > 0, {_SELU_SCALE} * z, {_SELU_ALPHA_SCALE} * expm1(z))",
         f"where(a > 0, {_SELU_SCALE}, a + {_SELU_ALPHA_SCALE})",
         "selu(z)",
+        (-float(_SELU_ALPHA_SCALE), math.inf),
     ),
     Activation(
         "gelu",
@@ -63,6 +67,7 @@ _ROWS = (
         "0.5 * z * (1 + erf(0.7071067811865476 * z))",
         "0.5 * (1 + erf(0.7071067811865476 * z)) + 0.3989422804014327 * z * exp(-0.5 * z * z)",
         "gelu(z)",
+        (-0.17, math.inf),
     ),
     Activation(
         "silu",
@@ -70,21 +75,25 @@ _ROWS = (
         "z / (1 + exp(-z))",
         "1 / (1 + exp(-z)) * (1 + z * (1 - 1 / (1 + exp(-z))))",
         "silu(z)",
+        (-0.2785, math.inf),
     ),
-    Activation("tanh", 7, "tanh(z)", "1 - a * a", "tanh(z)"),
-    Activation("sigmoid", 8, "1 / (1 + exp(-z))", "a * (1 - a)", "sigmoid(z)"),
-    Activation("softplus", 9, "where(z > 20, z, log1p(exp(z)))", "-expm1(-a)", "softplus(z)"),
-    Activation("sin", 10, "sin(z)", "cos(z)", "sin(z)"),
-    Activation("gaussian", 11, "exp(-z * z)", "-2 * z * exp(-z * z)", "exp(-z * z)"),
-    Activation("abs", 12, "abs(z)", "where(z > 0, 1, where(z < 0, -1, z))", "abs(z)"),
-    Activation("square", 13, "z * z", "2 * z", "square(z)"),
-    Activation("hardtanh", 14, "where(z < -1, -1, where(z > 1, 1, z))", "where(abs(z) >= 1, 0, 1)", "hardtanh(z)"),
+    Activation("tanh", 7, "tanh(z)", "1 - a * a", "tanh(z)", (-1, 1)),
+    Activation("sigmoid", 8, "1 / (1 + exp(-z))", "a * (1 - a)", "sigmoid(z)", (0, 1)),
+    Activation("softplus", 9, "where(z > 20, z, log1p(exp(z)))", "-expm1(-a)", "softplus(z)", _POSITIVE),
+    Activation("sin", 10, "sin(z)", "cos(z)", "sin(z)", (-1, 1)),
+    Activation("gaussian", 11, "exp(-z * z)", "-2 * z * exp(-z * z)", "exp(-z * z)", (0, 1)),
+    Activation("abs", 12, "abs(z)", "where(z > 0, 1, where(z < 0, -1, z))", "abs(z)", _POSITIVE),
+    Activation("square", 13, "z * z", "2 * z", "square(z)", _POSITIVE),
+    Activation(
+        "hardtanh", 14, "where(z < -1, -1, where(z > 1, 1, z))", "where(abs(z) >= 1, 0, 1)", "hardtanh(z)", (-1, 1)
+    ),
     Activation(
         "hat",
         15,
         "where(abs(z) >= 1, 0, 1 - abs(z))",
         "where(abs(z) >= 1, 0, where(z > 0, -1, where(z < 0, 1, z)))",
         "relu(1 - abs(z))",
+        (0, 1),
     ),
 )
 

@@ -14,6 +14,7 @@ from fourward.train._config import Schedule, TrainConfig
 from fourward.train._data import Task
 from fourward.train._devices import Devices
 from fourward.train._history import History
+from fourward.train._outputs import warn_of_bounded_outputs
 from fourward.train._trainer import Samples, Trainer
 
 _PASS_PAIR = Repair("validation", ..., "give validation samples and their targets, as a pair (x, y)")
@@ -40,7 +41,8 @@ def fit(
     """Train a module on arrays with AdamW and return its learning curves.
 
     Prints and writes nothing, and leaves global random state alone. The same seed gives the same weights. The model
-    ends in eval mode, on the device it was on.
+    ends in eval mode, on the device it was on. Warns if it is a FourWard whose output activation, such as relu, can't
+    reach the logits or targets.
 
     Args:
         model: Any module, (B, features) -> (B, classes) or (B, targets).
@@ -78,11 +80,13 @@ def fit(
     if parameter is None:
         raise OptionError("the model has no parameters to train.")
     original_device, dtype, best = parameter.device, parameter.dtype, BestWeights()
+    samples = as_samples(x, y, task, dtype)
+    warn_of_bounded_outputs(model, task, samples[1], stacklevel=2)
     trainer = Trainer(
         model,
         task,
         config,
-        as_samples(x, y, task, dtype),
+        samples,
         None if validation is None else as_samples(*validation, task, dtype),
         callbacks=callbacks if patience is None else [*callbacks, best],
         devices=Devices(device),

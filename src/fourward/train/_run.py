@@ -36,6 +36,7 @@ from fourward.train._fit import as_samples
 from fourward.train._history import History
 from fourward.train._metrics import compute_metrics
 from fourward.train._model import Model, Scaling
+from fourward.train._outputs import warn_of_bounded_outputs
 from fourward.train._trainer import StopRequested, Trainer
 
 _SAMPLE_INPUTS = 200  # rows of RunResult.sample_inputs
@@ -132,6 +133,7 @@ def start_run(
         adapters=adapters,
         seed=config.train.seed,
     )
+    warn_of_bounded_outputs(model, data.task, _standardise(model, data, train)[1], stacklevel=2)
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryFile(dir=out):  # fails now, and not after the first epoch, if nothing can be saved there
         pass
