@@ -125,8 +125,7 @@ def _orient(annotated: AnnotatedGraph, orient: Orient, seed: Seed) -> AnnotatedG
         raise OptionError(f"orient must be 'random' or None, got {orient!r}.")
     if graph.directed and annotated.states_direction:
         raise GraphError(
-            "orient='random' needs an undirected graph; the directions of this one would be lost. Omit it.",
-            Repair("remove_feedback", True, "remove a small set of edges if the graph has cycles"),
+            "orient='random' needs an undirected graph; the directions of this one would be lost. Omit it."
         )
     rank = make_generator(seed).permutation(len(graph.labels))
     return annotated._replace(graph=orient_along(graph, rank))
