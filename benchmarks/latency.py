@@ -23,7 +23,7 @@ import torch
 from benchmarks.storage import describe_environment, write_results
 from fourward import Dag, FourWard, connectomes, exchange, generate
 from fourward.study._environment import command_output, versions
-from fourward.study._timing import median_seconds
+from fourward.study._timing import HostClock, Turn, alternate
 
 GRAPHS: Mapping[str, Callable[[], Dag]] = {
     "N=64, p=0.2": lambda: generate.erdos_renyi(64, 0.2, seed=0),
@@ -34,10 +34,11 @@ GRAPHS: Mapping[str, Callable[[], Dag]] = {
 }
 COLUMNS = {"fourward": "fourward", "c": "C", "onnx": "ONNX", "pt2": "pt2"}
 COMPILER = "cc"
+TURN_SECONDS = 2e-4
 TOLERANCE = 1e-5  # of the outputs of each contestant
 
 
-def measure(dag: Dag, folder: Path, seconds: float = 2.0) -> dict[str, Any]:
+def measure(dag: Dag, folder: Path, seconds: float = 5.0) -> dict[str, Any]:
     """Microseconds of a sample for each contestant, whose outputs are compared first, and the nodes of both graphs."""
     net = FourWard(dag, "tanh", seed=0).eval()
     x = torch.randn(1, dag.num_inputs, generator=torch.Generator().manual_seed(0))
@@ -52,7 +53,8 @@ def measure(dag: Dag, folder: Path, seconds: float = 2.0) -> dict[str, Any]:
         for name, call in calls.items():
             error = (torch.as_tensor(call()) - expected).abs().max().item()
             assert error < TOLERANCE, f"{name} differs by {error:.3g}"
-        times = median_seconds({name: calls[name] for name in COLUMNS}, seconds=seconds)
+        turns = {name: _turn(calls[name]) for name in COLUMNS}
+        times = alternate(turns, HostClock(), seconds=seconds, min_rounds=5)
     return {
         "nodes": dag.num_nodes,
         "edges": dag.num_edges,
@@ -61,6 +63,12 @@ def measure(dag: Dag, folder: Path, seconds: float = 2.0) -> dict[str, Any]:
         "onnx_nodes": len(onnx.load(folder / "net.onnx").graph.node),
         "pt2_nodes": sum(node.op == "call_function" for node in program.graph.nodes),
     }
+
+
+def _turn(call: Callable[[], Any]) -> Turn:
+    """Short turns, which other processes seldom interrupt."""
+    expected = min(HostClock().time(call) for _ in range(5))
+    return Turn(call, max(1, round(TURN_SECONDS / expected)), warmup=2, rounds=2000)
 
 
 def _bind(module: torch.nn.Module, x: torch.Tensor) -> Callable[[], Any]:

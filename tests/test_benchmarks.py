@@ -2,17 +2,20 @@
 
 import gc
 import json
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import gpu, gpu_cells
+from benchmarks import gpu, gpu_cells, latency, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
+from fourward import generate
 from fourward.study._timing import HostClock
 
 TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
@@ -193,3 +196,15 @@ def test_the_bare_launch_has_the_pointers_it_says():
     from benchmarks import bare_launch
 
     assert len(bare_launch._touch.arg_names) == bare_launch.POINTERS + 1
+
+
+def test_the_table_of_latencies_is_that_of_the_results():
+    data = json.loads((storage.RESULTS / "latency.json").read_text())
+    assert latency.format_table(data) in Path("docs/exchange.md").read_text()
+
+
+@pytest.mark.skipif(shutil.which(latency.COMPILER) is None, reason="no C compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_latencies_are_measured(tmp_path):
+    cell = latency.measure(generate.erdos_renyi(12, 0.3, seed=0), tmp_path, seconds=0)
+    assert cell["microseconds"].keys() == latency.COLUMNS.keys()

@@ -18,7 +18,10 @@ from fourward.graph._annotated import FloatArray
 from fourward.nn._fourward import FourWard
 
 _SPARSE_BYTES = 20  # per edge: two indices of 8 bytes, a weight of 4
-_SMALL_BYTES = 400  # a block this much larger than its edges is dense nevertheless, for fewer operations
+# A dense block may take twice the bytes of its edges, but not more than this in addition; a tiny one 400 bytes more. In
+# onnxruntime, a sample then takes 0.72 of the time at N=1024, p=0.05, and 0.61 on C. elegans.
+_MAX_EXTRA_BYTES = 2**16
+_TINY_BYTES = 400
 
 
 class Step(NamedTuple):
@@ -74,7 +77,8 @@ def _dense_block(
     source: IntArray, target_index: IntArray, weight: FloatArray, neurons: int, rows_so_far: int
 ) -> tuple[IntArray | None, FloatArray | None]:
     """`rows` and `block` of a step: over all rows so far, over the sources, or none, the first that is small enough."""
-    limit = _SPARSE_BYTES * len(source) + _SMALL_BYTES
+    sparse_bytes = _SPARSE_BYTES * len(source)
+    limit = sparse_bytes + min(sparse_bytes, _MAX_EXTRA_BYTES) + _TINY_BYTES
     sources, index = np.unique(source, return_inverse=True)
     rows = None
     if 4 * neurons * rows_so_far <= limit:
