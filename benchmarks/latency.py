@@ -106,10 +106,14 @@ def format_table(data: Mapping[str, Any]) -> str:
         "|" + "---|" * (len(COLUMNS) + 5),
     ]
     for name, cell in data["networks"].items():
-        times = " | ".join(f"{cell['microseconds'][column]:.3g}" for column in COLUMNS)
+        times = " | ".join(_format(cell["microseconds"][column]) for column in COLUMNS)
         nodes = f"{cell['onnx_nodes']:,} | {cell['pt2_nodes']:,}"
         lines.append(f"| {name} | {cell['edges']:,} | {cell['layers']:,} | {times} | {nodes} |")
     return "\n".join(lines)
+
+
+def _format(microseconds: float) -> str:
+    return f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.3g}"
 
 
 def main() -> None:
