@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 
 from fourward import Dag, FourWard, generate
 from fourward.exchange import to_python
-from fourward.exchange._formulas import HELPERS
-from fourward.plan.activations import ACTIVATIONS
+from fourward.exchange._formulas import HELPERS, PythonTranslator
+from fourward.plan.activations import ACTIVATIONS, VOCABULARY
 from tests.exchange.helpers import run_python
 from tests.tolerance import assert_near
 
@@ -59,3 +60,13 @@ def test_no_label_leaves_its_comment():
     namespace: dict = {}
     exec(source, namespace)
     assert len(namespace["network"]([1.0])) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in VOCABULARY if name != "where"])
+def test_functions_of_formulas_return_what_torch_returns(name):
+    names = {"math": math}
+    exec("\n".join(HELPERS.values()), names)
+    for z in (0.3, -0.3, -1.0, -2.0, 1000.0, -1000.0, math.inf, -math.inf, math.nan):
+        got = eval(PythonTranslator().translate(f"{name}(z)", "z"), names, {"z": z})
+        expected = getattr(torch, name)(torch.tensor(z, dtype=torch.float64)).item()
+        assert got == pytest.approx(expected, rel=1e-12, nan_ok=True), z

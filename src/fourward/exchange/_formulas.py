@@ -66,15 +66,8 @@ class Translator(ABC, Generic[T]):
         """A function of `fourward.plan.activations.VOCABULARY`."""
 
 
-class PythonTranslator(Translator[str]):
-    """Expressions over the module math; `used_helpers` collects those of `HELPERS` that they call."""
-
-    def __init__(self) -> None:
-        self.used_helpers: set[str] = set()
-
-    def number(self, value: float) -> str:
-        """The literal, negative ones in parentheses."""
-        return f"({value!r})" if value < 0 else repr(value)
+class _SourceTranslator(Translator[str]):
+    """What Python and C write alike."""
 
     def negative(self, x: str) -> str:
         """-x."""
@@ -83,6 +76,17 @@ class PythonTranslator(Translator[str]):
     def binary(self, operator: str, x: str, y: str) -> str:
         """Always in parentheses."""
         return f"({x} {operator} {y})"
+
+
+class PythonTranslator(_SourceTranslator):
+    """Expressions over the module math; `used_helpers` collects those of `HELPERS` that they call."""
+
+    def __init__(self) -> None:
+        self.used_helpers: set[str] = set()
+
+    def number(self, value: float) -> str:
+        """The literal, negative ones in parentheses."""
+        return f"({value!r})" if value < 0 else repr(value)
 
     def call(self, name: str, args: list[str]) -> str:
         """`where` becomes a conditional expression, which evaluates one branch only."""
@@ -95,11 +99,14 @@ class PythonTranslator(Translator[str]):
 #: Replacements for functions of math that raise where torch returns inf or NaN.
 HELPERS = {
     "exp": "def exp(z):\n    return math.inf if z >= 709 else math.exp(z)",
+    "expm1": "def expm1(z):\n    return math.inf if z >= 709 else math.expm1(z)",
+    "log1p": "def log1p(z):\n    return math.log1p(z) if z > -1 else -math.inf if z == -1 else math.nan",
+    "cos": "def cos(z):\n    return math.cos(z) if math.isfinite(z) else math.nan",
     "sin": "def sin(z):\n    return math.sin(z) if math.isfinite(z) else math.nan",
 }
 
 
-class CTranslator(Translator[str]):
+class CTranslator(_SourceTranslator):
     """Expressions of C over math.h, in `real`: "float" or "double"."""
 
     def __init__(self, real: str) -> None:
@@ -113,14 +120,6 @@ class CTranslator(Translator[str]):
     def number(self, value: float) -> str:
         """The literal, negative ones in parentheses."""
         return f"({self.literal(value)})" if value < 0 else self.literal(value)
-
-    def negative(self, x: str) -> str:
-        """-x."""
-        return f"(-{x})"
-
-    def binary(self, operator: str, x: str, y: str) -> str:
-        """Always in parentheses."""
-        return f"({x} {operator} {y})"
 
     def call(self, name: str, args: list[str]) -> str:
         """`where` becomes a conditional expression."""
