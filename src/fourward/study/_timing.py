@@ -1,6 +1,6 @@
 """The timing core: calls alternate in one process, warm up before they count, and medians are reported.
 
-Every measured time comes from here, by one of three protocols on the same clocks:
+Studies, benchmarks, `fourward bench` and the demo measure here, by one of three protocols on the same clocks:
 
 - `time_batches` (studies, and the comparison of methods on one graph): a fixed number of batches of each call, in five
   rounds or, for slow calls, one batch a round; mean, median and standard deviation; a time limit for each call.
