@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BEST = "best.safetensors"  #: file name, in the folder of a run, of the checkpoint with the lowest validation loss
 LAST = "last.safetensors"  #: file name, in the folder of a run, of the checkpoint after the latest epoch
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove the temporary files that `replacing` left in a folder because its process was killed."""
+    for path in folder.iterdir():
+        if re.fullmatch(r"\..+\.\d+\.(safetensors|csv|json)", path.name):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

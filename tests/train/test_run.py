@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -256,6 +257,43 @@ def test_graph_data_and_state_are_checked_before_resuming(interrupted, tmp_path)
     fw.save(fw.FourWard(make_dag()), tmp_path / "last.safetensors")
     with pytest.raises(FileError, match="holds a network without the model around it"):
         resume_run(tmp_path)
+
+
+class RemoveFolder(Callback):
+    """Deletes the folder of the run after its first epoch."""
+
+    def __init__(self, out):
+        self.out = out
+
+    def on_epoch_end(self, trainer):
+        if trainer.epoch == 2:
+            shutil.rmtree(self.out)
+
+
+def test_a_removed_folder_is_one_clear_message(tmp_path):
+    out = tmp_path / "run"
+    config = RunConfig("wine", train=TrainConfig(epochs=50))
+    with pytest.raises(TrainingError, match=r"run, the folder of this run, was removed while it trained"):
+        start_run(make_dag(), config, out, callbacks=[RemoveFolder(out)])
+    assert not (out / "last.safetensors").exists()
+
+
+def test_a_run_leaves_no_thread_and_no_temporary(interrupted, tmp_path):
+    before = set(threading.enumerate())
+    out = shutil.copytree(interrupted / "run", tmp_path / "run")
+    for name in (".last.12345.safetensors", ".best.1.safetensors", ".history.7.csv", ".result.7.json"):
+        (out / name).write_bytes(b"of a process that was killed")
+    (out / ".notes").write_text("of the user")
+    resume_run(out)
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {".notes"}
+    with pytest.raises(Interrupted):
+        start_run(
+            make_dag(),
+            RunConfig("wine", train=TrainConfig(epochs=3)),
+            tmp_path / "other",
+            callbacks=[SendSignal(1)],
+        )
+    assert set(threading.enumerate()) == before
 
 
 @pytest.mark.parametrize(

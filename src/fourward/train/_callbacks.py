@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -91,6 +92,7 @@ class CheckpointCallback(BestWeights):
 
     def save(self, trainer: Trainer) -> None:
         """Write both checkpoints and the history, each atomically."""
+        _check_folder(self.out)  # it would be made again, with less in it
         start = time.perf_counter()
         trainer.check_finite()
         if self.weights is not None:
@@ -157,6 +159,17 @@ class TensorBoard(Callback):
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(os.fspath(self.folder), purge_step=epoch)
+        _check_folder(self.folder)  # the writer's thread would print a traceback and end
         for name, value in row.items():
             self.writer.add_scalar(name, value, epoch)
         self.writer.flush()
+
+    def close(self) -> None:
+        """End the writer's thread and close its file."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))

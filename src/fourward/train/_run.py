@@ -13,7 +13,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fourward._files import BEST, LAST, replacing
+from fourward._files import BEST, LAST, remove_temporaries, replacing
 from fourward._serialization import corrupt_file_errors
 from fourward.errors import DataError, FileError, FourwardError, OptionError, Repair, TrainingError
 from fourward.graph._dag import Dag
@@ -203,6 +203,9 @@ def _train(
     devices: Devices,
 ) -> RunResult | None:
     train, validation, test = _split(data, config)
+    if state is not None and devices.rank == 0:
+        remove_temporaries(out)
+    board = TensorBoard(out / "tensorboard")
     checkpoint = CheckpointCallback(out, model, {"config": config.to_json(), "digest": data.digest})
     with corrupt_file_errors(out / LAST):
         trainer = Trainer(
@@ -211,7 +214,7 @@ def _train(
             config.train,
             _standardise(model, data, train),
             _standardise(model, data, validation) if len(validation) else None,
-            callbacks=[*callbacks, TensorBoard(out / "tensorboard"), checkpoint],
+            callbacks=[*callbacks, board, checkpoint],
             devices=devices,
             precision=config.precision,
             state=state,
@@ -219,7 +222,7 @@ def _train(
     if trainer.finished:
         trainer.history.to_csv(out / "history.csv")  # a crash may have prevented it
     else:
-        _run_trainer(trainer, checkpoint)
+        _run_trainer(trainer, checkpoint, board)
     if devices.rank > 0:
         return None
     best, _, _ = _checkpoint.load_checkpoint(out / BEST)
@@ -235,10 +238,10 @@ def _standardise(model: Model, data: Data, rows: Array) -> tuple[Tensor, Tensor]
     return as_samples(model.scale_x.apply(data.x[rows]), y, data.task, model.net.weight.dtype)
 
 
-def _run_trainer(trainer: Trainer, checkpoint: CheckpointCallback) -> None:
+def _run_trainer(trainer: Trainer, checkpoint: CheckpointCallback, board: TensorBoard) -> None:
     out = checkpoint.out
     try:
-        with _stop_on_signal(trainer):
+        with _stop_on_signal(trainer), closing(board):
             trainer.run()
         if trainer.devices.rank == 0:
             checkpoint.save(trainer)
@@ -253,6 +256,10 @@ def _run_trainer(trainer: Trainer, checkpoint: CheckpointCallback) -> None:
             raise
         raise Interrupted("interrupted at once; the last checkpoint is intact.", out) from None
     except OSError as error:
+        if not out.is_dir():
+            raise TrainingError(
+                f"{out}, the folder of this run, was removed while it trained, and its checkpoints with it. Start again."
+            ) from error
         if not checkpoint.saved:
             raise
         file = f"{error.filename}: " if error.filename is not None else ""
