@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 #: What `make quick` runs: the rules of the code base, and the packages that the rest is built on.
 QUICK := tests/test_house.py tests/test_language.py tests/graph tests/layering tests/plan tests/nn
 
-.PHONY: demo quick test lint types check docs test-extras test-gpu bench-cpu bench-gpu clean
+.PHONY: demo quick test lint types check docs fuzz test-extras test-gpu bench-cpu bench-gpu clean
 
 demo: .venv/demo
 	$(BIN)/python -m fourward.demo
@@ -32,6 +32,12 @@ check: .venv/ready .venv/browser
 # Strictly: links, anchors, and that no page makes requests to other sites. Then open site/index.html.
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# Mutated files through every reader: make fuzz SECONDS=600 SEED=1
+SECONDS ?= 60
+SEED ?= 0
+fuzz: .venv/ready
+	$(BIN)/python tools/fuzz.py --seconds $(SECONDS) --seed $(SEED)
 
 # Each extra in a new environment: several minutes and gigabytes. EXTRAS="base plot" tests these two.
 test-extras: .venv/ready

@@ -93,3 +93,10 @@ def test_a_crafted_index_pointer_writes_nowhere(form, indptr, tmp_path):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(FileError, match=r"indptr|prune"):
         files.read_dag(tmp_path / "x.npz")
+
+
+def test_complex_weights_are_refused(tmp_path):
+    sp.save_npz(tmp_path / "x.npz", sp.coo_array(([1j], ([0], [1])), shape=(2, 2)))
+    with pytest.raises(FileError, match="weights must be real numbers, got complex128"):
+        files.read_dag(tmp_path / "x.npz")
+    assert files.read_dag(tmp_path / "x.npz", topology_only=True).dag.num_edges == 1

@@ -273,7 +273,7 @@ class RemoveFolder(Callback):
 def test_a_removed_folder_is_one_clear_message(tmp_path):
     out = tmp_path / "run"
     config = RunConfig("wine", train=TrainConfig(epochs=50))
-    with pytest.raises(TrainingError, match=r"run, the folder of this run, was removed while it trained"):
+    with pytest.raises(TrainingError, match=r"run, the folder of this run, was removed during training"):
         start_run(make_dag(), config, out, callbacks=[RemoveFolder(out)])
     assert not (out / "last.safetensors").exists()
 

@@ -200,7 +200,10 @@ def _as_node_labels(path: Path, name: str, array: Any, labels: Labels) -> list[A
 
 
 def _finite_weights(path: Path, values: Any) -> FloatArray:
-    weight: FloatArray = np.asarray(values).astype(np.float64)
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise FileError(f"{path}: weights must be real numbers, got {array.dtype}.")
+    weight: FloatArray = array.astype(np.float64)
     if not np.isfinite(weight).all():
         raise FileError(f"{path}: weights contain inf or NaN.")
     return weight

@@ -258,7 +258,7 @@ def _run_trainer(trainer: Trainer, checkpoint: CheckpointCallback, board: Tensor
     except OSError as error:
         if not out.is_dir():
             raise TrainingError(
-                f"{out}, the folder of this run, was removed while it trained, and its checkpoints with it. Start again."
+                f"{out}, the folder of this run, was removed during training, and its checkpoints with it. Start again."
             ) from error
         if not checkpoint.saved:
             raise
