@@ -35,7 +35,7 @@ GRAPHS: Mapping[str, Callable[[], Dag]] = {
 COLUMNS = {"fourward": "fourward", "c": "C", "onnx": "ONNX", "pt2": "pt2"}
 COMPILER = "cc"
 TURN_SECONDS = 2e-4
-TOLERANCE = 1e-5  # of the outputs of each contestant
+TOLERANCE = 1e-5  # largest error of the outputs of each contestant
 
 
 def measure(dag: Dag, folder: Path, seconds: float = 5.0) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _format(microseconds: float) -> str:
 def main() -> None:
     """Measure all graphs, store the results, print the table."""
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # of torch.export
+    warnings.simplefilter("ignore")  # warnings of torch.export
     assert shutil.which(COMPILER), f"{COMPILER} not found"
     environment = describe_environment()
     environment["versions"] |= versions("onnx", "onnxruntime")
