@@ -1,8 +1,7 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Each creates .venv and installs what it needs, no more.
 PYTHON ?= python3
 BIN := .venv/bin
-# Without bytecode, which takes a third of the time: Python compiles what is imported.
-PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 #: What `make quick` runs: the rules of the code base, and the packages that the rest is built on.
 QUICK := tests/test_house.py tests/test_language.py tests/graph tests/layering tests/plan tests/nn
@@ -59,7 +58,7 @@ bench-gpu: .venv/ready
 	$(PYTHON) -m venv .venv
 
 .venv/demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) -e '.[demo]'
+	$(PIP) --no-compile -e '.[demo]' # Python compiles what the demo imports
 	touch $@
 
 .venv/ready: pyproject.toml constraints.txt | .venv/bin/python

@@ -66,10 +66,13 @@ def test_networks_that_cant_be_saved(tmp_path):
         fw.save(fw.FourWard(fw.Dag.from_edges([("a", "b")]), torch.cos), path)
     with pytest.raises(GraphError, match=r"frozenset"):
         fw.save(fw.FourWard(fw.Dag.from_edges([("a", frozenset())])), path)
-    for other in (odd_dag(), torch.nn.Sequential(fw.FourWard(odd_dag())), {"weight": torch.zeros(3)}):
-        for write in (fw.save, fw.exchange.export):
-            with pytest.raises(OptionError, match=r"expected a FourWard, got a (Dag|Sequential|dict)"):
-                write(other, path)
+    inside = torch.nn.Sequential(fw.FourWard(odd_dag()))
+    writers = [(write, other) for write in (fw.save, fw.exchange.export) for other in (odd_dag(), {"weight": 3})]
+    for write, other in [*writers, (fw.save, inside)]:
+        with pytest.raises(OptionError, match=r"expected a FourWard, got a (Dag|Sequential|dict)"):
+            write(other, path)
+    with pytest.raises(FileError, match=r"suffixes \.onnx, \.pt2 for a Sequential, got \.safetensors"):
+        fw.exchange.export(inside, path)
     assert not list(tmp_path.iterdir())
 
 

@@ -74,9 +74,8 @@ class Trainer:
         self.schedule = self._make_schedule(config.epochs * self.steps_per_epoch)
         self.history = History(score="accuracy" if task == "classification" else "r2")
         self.step = 0  #: steps done in this epoch
-        self.loss_sum = torch.zeros(
-            (), dtype=torch.float64, device=device
-        )  #: summed loss of this epoch's samples so far
+        #: Summed loss of this epoch's samples so far.
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.stop_requested = False  #: set to True to stop between two steps
         bf16 = precision == "bf16"
         self._autocast = torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext()

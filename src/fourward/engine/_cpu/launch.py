@@ -197,15 +197,15 @@ def backward(
     weight_grad = torch.empty_like(weight)
     bias_grad = out_grad.new_zeros(shape.nodes - shape.inputs if has_bias else 0)
     d, by_source = out_grad.new_empty(shape.nodes * padded), torch.empty_like(weight)
-    code, a = packed_plan.data_ptr(), saved.data_ptr()
+    plan_address, a = packed_plan.data_ptr(), saved.data_ptr()
     buffer = kernels.sort_arguments(
-        jobs=parts, packed_plan=code, weight=weight.data_ptr(), weight_by_source=by_source.data_ptr()
+        jobs=parts, packed_plan=plan_address, weight=weight.data_ptr(), weight_by_source=by_source.data_ptr()
     )
     threads.run(kernels.entry("sort", dtype), buffer, parts, num_threads)
     buffer = kernels.backward_arguments(
         jobs=jobs,
         slices=table,
-        packed_plan=code,
+        packed_plan=plan_address,
         all_nodes=all_nodes,
         inputs=shape.inputs,
         x_grad=x_grad.data_ptr() if needs_x_grad else 0,
@@ -223,7 +223,7 @@ def backward(
         jobs=parts,
         slices=table,
         num_slices=jobs,
-        packed_plan=code,
+        packed_plan=plan_address,
         a=a,
         d=d.data_ptr(),
         weight_grad=weight_grad.data_ptr(),
