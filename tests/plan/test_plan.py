@@ -2,12 +2,13 @@ import copy
 import dataclasses
 import pickle
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
 
 from benchmarks.cases import ZOO, case
-from fourward import generate, layering
+from fourward import Dag, generate, layering
 from fourward.engine._torch_activations import TABLE_FUNCTIONS, TORCH_FUNCTIONS
 from fourward.errors import ActivationError, LayeringError, PlanError
 from fourward.plan import build_plan, verify
@@ -72,6 +73,18 @@ def test_views_of_a_plan():
     for q in range(dag.num_nodes):
         assert (plan.source[edge[start[q] : start[q + 1]]] == q).all()
     assert start[-1] == dag.num_edges
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("name", ZOO)
+def test_reaches_output_is_what_a_search_finds(name, seed):
+    dag = case(name).dag
+    some = Dag.from_edges(dag.edges, nodes=range(dag.num_nodes), inputs=dag.inputs, outputs=dag.outputs[::2])
+    plan = make_plan(some, seed)
+    graph = nx.DiGraph(some.edges.tolist())
+    graph.add_nodes_from(range(some.num_nodes))
+    want = set(some.outputs.tolist()).union(*(nx.ancestors(graph, v) for v in some.outputs.tolist()))
+    assert set(plan.order[plan.reaches_output].tolist()) == want
 
 
 Z = torch.cat((torch.linspace(-30, 30, 301), torch.tensor([-1e-3, 1e-3, 19.99, 20.01, 100.0, -100.0]))).double()

@@ -60,6 +60,14 @@ class Plan:
         return readonly(hidden)
 
     @cached_property
+    def reaches_output(self) -> BoolArray:
+        """(N,) True at the positions from which an output can be reached; outputs included, inputs maybe not."""
+        reaches = np.zeros(self.dag.num_nodes, np.bool_)
+        reaches[self.outputs] = True
+        _mark_ancestors(self.source, self.edge_start, reaches)
+        return readonly(reaches)
+
+    @cached_property
     def needs_z(self) -> BoolArray:
         """(N,) True at the positions whose activation's derivative needs z; False for custom activations."""
         codes, index = np.unique(self.code, return_inverse=True)
@@ -120,6 +128,15 @@ def _sort_edges(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray
     edge = np.lexsort((position[dag.source], position[dag.target]))
     start = np.concatenate(([0], np.cumsum(dag.in_degree[order])))
     return position, edge, position[dag.source[edge]], start
+
+
+@cached_njit
+def _mark_ancestors(source: IntArray, edge_start: IntArray, marked: BoolArray) -> None:
+    """Mark all ancestors of the marked positions, in place."""
+    for q in range(len(marked) - 1, -1, -1):  # sources precede their targets, so the mark of q is final
+        if marked[q]:
+            for k in range(edge_start[q], edge_start[q + 1]):
+                marked[source[k]] = True
 
 
 @cached_njit
