@@ -5,20 +5,25 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba import types
 
 from benchmarks.cases import case
-from fourward import Dag, FourWard, generate, layering
-from fourward.engine._cpu import activations, kernels, launch, threads
+from fourward import Dag, FourWard, generate, layering, plan
+from fourward.engine._cpu import activations, entries, launch, slices, threads
 from fourward.engine._cpu import edge_runs as cpu_runs
-from fourward.engine._cpu.arguments import buffer_reader
-from fourward.engine._kernel_engine import KernelFunction
+from fourward.engine._cpu.arguments import HEADER, buffer_reader
+from fourward.engine._cpu.buffers import BUFFERS
+from fourward.engine._kernel_engine import KernelFunction, KernelRunner
 from fourward.errors import EngineError
+from fourward.graph._algorithms import random_ranks
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near
 
@@ -35,15 +40,33 @@ def x_for(dag, batch, dtype=torch.float32, seed=0):
     return torch.tensor(np.random.default_rng(seed).standard_normal((batch, dag.num_inputs))).to(dtype)
 
 
-def assert_matches_torch(dag, batch, dtype=torch.float32, **options):
+def take_in_order(net, position):
+    """Let the CPU engine take the nodes of a network in a given order, and reuse rows."""
+    net.runner = KernelRunner(net.plan, *launch.pack(net.plan, position), net.choice.engine.ops)
+
+
+def random_order(plan, seed):
+    """Positions of a plan in an order drawn among all topological ones."""
+    draw = np.random.default_rng(seed).random(plan.dag.num_nodes)
+    rank = random_ranks(plan.source.astype(np.int64), plan.target.astype(np.int64), plan.dag.num_nodes, draw)
+    return np.argsort(rank)
+
+
+def assert_matches_torch(dag, batch, dtype=torch.float32, order=None, all_nodes=False, **options):
     """Compare outputs and gradients of the CPU engine with the torch engine in float64."""
     ours = FourWard(dag, engine="cpu", seed=0, dtype=dtype, **options)
     theirs = FourWard(dag, engine="torch", seed=0, dtype=torch.float64, **options)
     theirs.load_edge_weights(ours.weight, ours.bias)
+    if order is not None:
+        take_in_order(ours, order(ours.plan))
     x = x_for(dag, batch, dtype).requires_grad_()
     x64 = x.detach().double().requires_grad_()
-    out, want = ours(x), theirs(x64)
+    call = "activations" if all_nodes else "forward"
+    out, want = getattr(ours, call)(x), getattr(theirs, call)(x64)
     assert_near(out, want)
+    if not options.get("dropout"):
+        with torch.no_grad():
+            assert_near(getattr(ours, call)(x), want)
     weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).reshape(out.shape)
     (out * weights.to(dtype)).sum().backward()
     (want * weights).sum().backward()
@@ -64,14 +87,19 @@ def test_batch_sizes(batch, two_threads):
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_slices_cover_the_batch_once(lanes, workers):
     for batch in range(0, 1001, 13):
-        table, address, count = launch.slices(batch, lanes, workers)
-        assert len(table) == count
-        assert table.ctypes.data == address
-        assert sum(table[:, 1]) == batch
-        assert (table[:, 0] == np.cumsum(table[:, 1]) - table[:, 1]).all()
-        assert sum(table[:, 2]) * lanes == launch.pad_batch(batch, lanes)
-        assert (table[:, 3] == (np.cumsum(table[:, 2]) - table[:, 2]) * lanes).all()
-        assert set(table[:, 2]) <= set(launch.GROUPS)
+        for most in (1, 2, 8):
+            cut = slices.slices(batch, lanes, workers, most)
+            first, size, width, begin = cut.table.T
+            assert (len(cut.table), cut.table.ctypes.data) == (cut.jobs, cut.address)
+            assert sum(size) == batch
+            assert (first == np.cumsum(size) - size).all()
+            assert sum(width) == cut.padded == slices.pad_batch(batch, lanes)
+            assert (begin == np.cumsum(width) - width).all()
+            assert cut.width == max(width, default=0) <= most * lanes
+            assert all(w & (w - 1) == 0 for w in width.tolist()), "powers of 2"
+            assert cut.shares == len(cut.share_start) - 1 <= workers
+            assert (cut.share_start[0], cut.share_start[-1]) == (0, cut.jobs)
+            assert batch < lanes or (np.diff(cut.share_start) > 0).all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 66, 127, 128, 129, 130, 191, 192, 193, 194, 257])
@@ -84,14 +112,15 @@ def test_block_boundaries(n, two_threads):
 def test_runs_take_every_edge_once_and_in_time(density):
     dag = generate.erdos_renyi(300, density, seed=0)
     plan = FourWard(dag).plan
-    runs = cpu_runs.forward_runs(plan)
-    check_runs(runs, plan.source, plan.target, set(range(dag.num_inputs)), dag.num_edges)
-    back, start, edge = cpu_runs.backward_runs(plan)
-    assert start[-1] == dag.num_edges
-    assert sorted(edge) == list(range(dag.num_edges))
-    check_runs(back, plan.target[edge], plan.source[edge], set(), dag.num_edges)
-    split = len(runs.node) > len(dag.neurons)
-    assert split == (density >= 0.5), "dense graphs are split by blocks, sparse ones by nodes"
+    schedule = plan.schedule
+    runs = cpu_runs.forward_runs(plan, schedule)
+    edges = cpu_runs.backward_edges(plan, schedule)
+    back = cpu_runs.backward_runs(plan, schedule, edges)
+    assert sorted(edges.edge) == list(range(dag.num_edges))
+    assert (runs is None) == (back is None) == (density < 0.5), "dense graphs are split by blocks, sparse ones by nodes"
+    if runs is not None:
+        check_runs(runs, plan.source, plan.target, set(), dag.num_edges)
+        check_runs(back, plan.target[edges.edge], plan.source[edges.edge], set(), dag.num_edges)
 
 
 def check_runs(runs, read, written, finished, num_edges):
@@ -157,28 +186,157 @@ def test_only_what_is_needed_is_kept():
 
 @pytest.mark.parametrize("function", [activations.activate, activations.multiply_by_derivative])
 def test_float32_stays_float32(function):
-    """A literal of Python in a generated function would turn a loop to float64."""
     row, rows = types.CPointer(types.float32), 3 if function is activations.multiply_by_derivative else 1
-    signature = (types.int32, *[row] * rows, types.int64, *[types.float32] * (2 if rows == 3 else 1))
+    signature = (types.int32, *[row] * rows, types.int64, *[types.float32] * (rows == 3))
     function.compile(signature)
     assert "double" not in function.inspect_llvm(signature)
 
 
-PACKERS = [kernels.forward_arguments, kernels.backward_arguments, kernels.weight_grad_arguments, kernels.sort_arguments]
-
-
-@pytest.mark.parametrize("packer", PACKERS, ids=["forward", "backward", "weight_grad", "sort"])
+@pytest.mark.parametrize("packer", [entries.forward_arguments, entries.backward_arguments])
 def test_kernels_read_the_arguments_that_were_packed_by_name(packer):
     values = {name: 10 * i for i, name in enumerate(inspect.signature(packer).parameters)}
     shuffled = dict(sorted(values.items()))
     buffer = packer(**shuffled)
-    assert buffer[0] == 0, "the next job"
+    assert buffer[:HEADER].tolist() == [0] * HEADER
     assert buffer_reader(packer)(np.array(buffer))._asdict() == values
     del shuffled["packed_plan"]
     with pytest.raises(TypeError, match="'packed_plan'"):
         packer(**shuffled)
     with pytest.raises(TypeError, match="'wieght'"):
         packer(**values, wieght=0)
+
+
+def test_every_kernel_has_a_name_of_its_own():
+    """Numba's cache would confuse kernels of one name and type: the first that is loaded is called for all."""
+    wide, narrow = entries._FORWARD_32.py_func, entries._NARROW_FORWARD_32.py_func
+    called = [func.__closure__[0].cell_contents.py_func for func in (wide, narrow)]
+    names = [func.__qualname__ for func in (wide, narrow, *called)]
+    for func in called:
+        names += [
+            kernel.py_func.__qualname__ for name, kernel in func.__globals__.items() if name.startswith("kernel_")
+        ]
+    assert len(names) == 4 + 4 + 4
+    assert len(set(names)) == len(names)
+
+
+# Orders and rows
+
+
+@pytest.mark.parametrize("batch", [1, 5, 40])
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@given(seed=st.integers(0, 10**6), nodes=st.integers(1, 40), density=st.floats(0, 1), hidden_outputs=st.booleans())
+@settings(max_examples=8, deadline=None)
+def test_any_order_gives_the_same(batch, activation, seed, nodes, density, hidden_outputs):
+    dag = generate.erdos_renyi(nodes, density, seed=seed)
+    if hidden_outputs:  # others then lead to no output
+        rng = np.random.default_rng(seed)
+        chosen = rng.permutation(dag.num_nodes)[: rng.integers(1, dag.num_nodes + 1)]
+        dag = Dag.from_arrays(dag.edges, labels=nodes, outputs=chosen)
+    for all_nodes in (False, True):
+        assert_matches_torch(
+            dag, batch, order=lambda plan: random_order(plan, seed), all_nodes=all_nodes, activation=activation
+        )
+
+
+GRAPHS = {
+    "depth first from the outputs": lambda: trees(),
+    "by level": lambda: ladder(),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_chosen_orders(name, two_threads):
+    """Graphs for which each order is the best."""
+    dag = GRAPHS[name]()
+    plan = FourWard(dag, activation="tanh").plan
+    assert plan.schedule.name == name
+    assert plan.schedule.reuses_rows
+    assert_matches_torch(dag, 40, activation="tanh")
+    assert_matches_torch(dag, 40, activation="gelu", dropout=0.3)
+
+
+def trees(leaves=1024):
+    """A binary tree from many inputs to one output."""
+    child = np.arange(2, 2 * leaves)
+    return Dag.from_arrays(np.stack((child - 1, child // 2 - 1), 1))
+
+
+def ladder(steps=1000):
+    """Two chains side by side, joined at each step: few rows are alive in any order."""
+    up, down = np.arange(0, 2 * steps, 2), np.arange(1, 2 * steps, 2)
+    pairs = [(up[:-1], up[1:]), (down[:-1], down[1:]), (up[:-1], down[1:])]
+    return Dag.from_arrays(np.concatenate([np.stack(ends, 1) for ends in pairs]))
+
+
+def test_inference_takes_memory_for_the_rows_alive_alone(monkeypatch, two_threads):
+    net, sizes, take = FourWard(trees(), activation="tanh", seed=0), [], BUFFERS.take
+    monkeypatch.setattr(BUFFERS, "take", lambda size: sizes.append(size) or take(size))
+    x = x_for(net.dag, 1024)
+    with torch.no_grad():
+        net(x)
+    alive, threads_used = net.plan.schedule.num_slots, 2
+    assert alive == 12 < net.dag.num_nodes // 100
+    assert sizes == [alive * 128 * 4 * threads_used]
+    assert net.plan.schedule.num_slots * 128 * 4 == plan.cost(net.plan, 1024).inference_bytes
+    assert "at most 12 of 2,047 rows alive" in net.explain()
+
+
+def test_wide_slices_read_rows_that_fit_the_cache():
+    cache = slices.last_cache_bytes()
+    assert slices.most_groups(10) == slices.MOST_GROUPS
+    assert slices.most_groups(10**9) == slices.LEAST_GROUPS
+    assert slices.most_groups(cache // 4 // (4 * 64)) == 4
+
+
+def test_rows_are_prefetched_where_the_cache_is_too_small(monkeypatch, two_threads):
+    monkeypatch.setattr(launch, "last_cache_bytes", lambda: 0)
+    monkeypatch.setattr(launch, "_forward_layout", launch._forward_layout.__wrapped__)
+    monkeypatch.setattr(launch, "_backward_layout", launch._backward_layout.__wrapped__)
+    dag = generate.erdos_renyi(300, 0.05, seed=0)
+    shape = FourWard(dag).runner.shape
+    assert launch._forward_layout(shape, 40, torch.float32, 2, True).distance == launch.PREFETCH_DISTANCE
+    assert_matches_torch(dag, 40, activation="tanh")
+    assert_matches_torch(generate.complete(70), 40, activation="tanh")
+
+
+# Threads that rest
+
+
+def test_the_caller_works_alone_after_a_team_that_wasted_time(monkeypatch, two_threads):
+    now, calls = [100.0], []
+
+    def team(entry, address, num_threads, flags):
+        calls.append("team")
+        first_end = threads.ctypes.c_double.from_address(address + 8 * threads.FIRST_END)
+        first_end.value = now[0] + 1.0  # the caller needed a second,
+        now[0] += 4.0  # and waited for three
+
+    monkeypatch.setattr(threads, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(threads, "_gomp", lambda: threads.Gomp(team, 1))
+    monkeypatch.setattr(threads, "_callable", lambda entry: lambda address: calls.append("alone"))
+    monkeypatch.setattr(threads, "_alone_until", 0.0)
+    monkeypatch.setattr(threads, "_forked", False)
+    buffer = threads.array("q", [0] * 10)
+    for _ in range(3):
+        threads.run(0, buffer, 2, 2)
+    assert calls == ["team", "alone", "alone"]
+    now[0] += threads.REST * 2.0 - 0.1  # two of the three seconds were wasted: alone, it would have taken two
+    threads.run(0, buffer, 2, 2)
+    now[0] += 0.2
+    threads.run(0, buffer, 2, 2)
+    assert calls == ["team", "alone", "alone", "alone", "team"]
+
+
+def test_a_thread_that_has_not_started_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(threads, "_gomp", lambda: None)
+    monkeypatch.setattr(threads, "_alone_until", 0.0)
+    release = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(release.wait)  # the only thread is busy
+        monkeypatch.setattr(threads, "_executor", lambda: pool)
+        monkeypatch.setattr(threads, "_callable", lambda entry: lambda address: None)
+        threads.run(0, threads.array("q", [0] * 10), 2, 2)
+        release.set()
 
 
 # The same bits, from any thread and in any process
@@ -202,7 +360,7 @@ def test_same_bits_each_time(two_threads):
 @pytest.mark.parametrize("openmp", [True, False], ids=["torch's team", "executor"])
 def test_eight_python_threads_at_once(openmp, two_threads, monkeypatch):
     if not openmp:
-        monkeypatch.setattr(threads, "_gomp_parallel", lambda: None)
+        monkeypatch.setattr(threads, "_gomp", lambda: None)
     dag = generate.erdos_renyi(200, 0.3, seed=0)
     nets = [FourWard(dag, seed=s) for s in range(8)]
     x = x_for(dag, 256)

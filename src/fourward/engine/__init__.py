@@ -3,6 +3,7 @@
 Never belongs here: graph algorithms, optimisers, files of graphs, networks or data.
 """
 
+from fourward.engine._cpu.buffers import empty_cache
 from fourward.engine._dropout import Dropout, dropout_scale
 from fourward.engine._interface import Engine, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
@@ -24,5 +25,6 @@ __all__ = [
     "apply_activation",
     "choose",
     "dropout_scale",
+    "empty_cache",
     "register",
 ]

@@ -8,6 +8,8 @@ import numpy as np
 
 from fourward.plan._plan import Plan
 
+MOST_SAMPLES = 128  #: samples that the cpu engine computes together
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -17,6 +19,7 @@ class Cost:
     parameter_bytes: int  #: bytes of the parameters; gradients take as much, AdamW's state twice as much
     plan_bytes: int  #: bytes of the index arrays of the Dag and the plan
     activation_bytes: int  #: bytes of the activations of all nodes
+    inference_bytes: int  #: bytes of the rows that each thread of the cpu engine uses without a backward pass, at most
     saved_bytes: int  #: bytes that the compiled engines save for the backward pass
     torch_saved_bytes: int  #: bytes that the torch engine saves for it, at most
     forward_flops: int  #: products and sums over the edges, and biases; activations are not counted
@@ -36,6 +39,7 @@ def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> Cos
         parameter_bytes=(edges + biases) * itemsize,
         plan_bytes=_array_bytes(dag) + _array_bytes(plan),
         activation_bytes=dag.num_nodes * numbers,
+        inference_bytes=plan.schedule.num_slots * min(batch, MOST_SAMPLES) * itemsize,
         saved_bytes=(dag.num_nodes + saved_z) * numbers,
         torch_saved_bytes=(2 * edges + neurons) * numbers,
         forward_flops=(2 * edges + biases) * batch,

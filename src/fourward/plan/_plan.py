@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from fourward._jit import cached_njit
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering, check_same_graph
 from fourward.plan.activations import BY_CODE, CUSTOM
+
+if TYPE_CHECKING:
+    from fourward.plan._schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,6 +76,13 @@ class Plan:
         codes, index = np.unique(self.code, return_inverse=True)
         needs_z = np.array([code < CUSTOM and BY_CODE[code].needs_z for code in codes.tolist()], np.bool_)
         return readonly(needs_z[index])
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The order in which an engine takes the nodes one by one."""
+        from fourward.plan._schedule import build_schedule  # which builds on this module
+
+        return build_schedule(self)
 
     def edges_by_source(self) -> tuple[IntArray, IntArray]:
         """The plan's edges (E,) sorted by source, then by target; and (N+1,) where those of each position start."""

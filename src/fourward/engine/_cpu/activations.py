@@ -1,7 +1,7 @@
-"""Activations, their derivatives and dropout for a row of numbers, in Numba.
+"""Activations, their derivatives and dropout for a row of numbers.
 
-The functions are generated from the activation table, a branch with a loop for each of its rows. A row of numbers is a
-pointer to `width` of them; `zero` is a 0 of their type.
+Generated from the activation table: a branch for each of its rows, whose formula `vector_math` turns into vector code.
+A row of numbers is a pointer to `width` of them, a power of 2; `zero` is a 0 of their type.
 """
 # mypy: ignore-errors
 # (Numba types this code, by rules of its own.)
@@ -10,93 +10,96 @@ from __future__ import annotations
 
 import ast
 import linecache
-import math
 
 from numba import njit
+from numba.core import types
+from numba.extending import intrinsic
 
-from fourward.engine._cpu.simd import cast_like
+from fourward.engine._cpu.simd import for_each_group
+from fourward.engine._cpu.vector_math import VectorMath, times_grad
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, hash32
 from fourward.plan.activations import ACTIVATIONS
 
 _jit = njit(nogil=True, error_model="numpy")
 
 
-class _Translator(ast.NodeTransformer):
-    """Translate a formula of the table to Numba.
+def _activation(formula: str):
+    """An intrinsic of (row, width): row = f(row)."""
+    expression = ast.parse(formula, mode="eval").body
 
-    Literals take the type of `zero`, since Python's would turn float32 into float64. `where` becomes a conditional
-    expression, of which only one side is computed. Where the sign of a is all that matters, it is read from scaled_a:
-    that differs from a by the positive factor of dropout, and a multiplication is saved.
-    """
+    @intrinsic
+    def apply(typingctx, row, width):
+        def codegen(context, builder, signature, args):
+            def compute(vector, values):
+                return VectorMath(builder, vector).evaluate(expression, {"z": values[0]})
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        if node.func.id == "where":
-            test, body, orelse = node.args
-            return ast.IfExp(test, body, orelse)
-        if node.func.id != "abs":
-            node.func = ast.Attribute(ast.Name("math"), node.func.id)
-        return node
+            for_each_group(context, builder, row.dtype, args[1], [args[0]], compute)
+            return context.get_dummy_value()
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        if ast.unparse(node.left) == "a" and ast.unparse(node.comparators[0]) == "0":
-            node.left = ast.Name("scaled_a")
-        return self.generic_visit(node)
+        return types.void(row, types.int64), codegen
 
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return ast.Name("zero" if node.value == 0 else f"cast_like(zero, {float(node.value)!r})")
+    return apply
 
 
-def _translate(formula: ast.expr) -> str:
-    return ast.unparse(_Translator().visit(formula))
+def _derivative(formula: str, needs_z: bool):
+    """An intrinsic of (grads, a_row, z_row, width, unscale): grads *= f'(z), from a = a_row * unscale or from z."""
+    expression = times_grad(ast.parse(formula, mode="eval").body)
+    compares_only = all(
+        isinstance(node, ast.Compare)
+        or not any(isinstance(n, ast.Name) and n.id == "a" for n in ast.iter_child_nodes(node))
+        for node in ast.walk(expression)
+    )
+
+    @intrinsic
+    def apply(typingctx, grads, a_row, z_row, width, unscale):
+        def codegen(context, builder, signature, args):
+            grads_, a_row_, z_row_, width_, unscale_ = args
+
+            def compute(vector, values):
+                math = VectorMath(builder, vector)
+                names = {"grad": values[0], "z" if needs_z else "a": values[1]}
+                if not needs_z and not compares_only:  # where only its sign matters, that of a_row will do
+                    names["a"] = builder.fmul(values[1], math.broadcast(unscale_))
+                return math.evaluate(expression, names)
+
+            for_each_group(context, builder, grads.dtype, width_, [grads_, z_row_ if needs_z else a_row_], compute)
+            return context.get_dummy_value()
+
+        return types.void(grads, a_row, z_row, types.int64, unscale), codegen
+
+    return apply
 
 
-def _times_grad(formula: ast.expr) -> ast.expr:
-    """The product of grad and a formula. Zeros stay zeros, where a product with an infinite grad would be NaN."""
-    if isinstance(formula, ast.Call) and formula.func.id == "where":
-        test, body, orelse = formula.args
-        return ast.Call(formula.func, [test, _times_grad(body), _times_grad(orelse)], [])
-    if isinstance(formula, ast.Constant) and formula.value in (0, 1):
-        return ast.Name("grad") if formula.value == 1 else formula
-    return ast.BinOp(ast.Name("grad"), ast.Mult(), formula)
-
-
-def _parse(formula: str) -> ast.expr:
-    return ast.parse(formula, mode="eval").body
-
-
-def _source() -> str:
-    """The table as two functions; identity needs no branch."""
-    forward = ["def activate(code, row, width, zero):", "    if code == 0:", "        pass"]
-    backward = ["def multiply_by_derivative(code, grads, a_row, z_row, width, unscale, zero):", *forward[1:]]
+def _branches(name: str, make, arguments: str) -> tuple[str, dict[str, object]]:
+    """The source of a function that calls the intrinsic of each row of the table; identity needs none."""
+    lines, intrinsics = [f"def {name}(code, {arguments}):", "    if code == 0:", "        pass"], {}
     for row in ACTIVATIONS.values():
-        if row.name == "identity":
-            continue
-        branch = [f"    elif code == {row.code}:  # {row.name}", "        for j in range(width):"]
-        forward += [*branch, "            z = row[j]", f"            row[j] = {_translate(_parse(row.formula))}"]
-        values = ["grad = grads[j]", "scaled_a = a_row[j]", "a = scaled_a * unscale", *["z = z_row[j]"] * row.needs_z]
-        lines = [*values, f"grads[j] = {_translate(_times_grad(_parse(row.derivative)))}"]
-        backward += [*branch, *(f"            {line}" for line in lines)]
-    return "\n".join([*forward, "", "", *backward, ""])
+        if row.name != "identity":
+            lines += [f"    elif code == {row.code}:", f"        {row.name}({arguments})"]
+            intrinsics[row.name] = make(row)
+    return "\n".join([*lines, ""]), intrinsics
 
 
-def _generate() -> dict[str, object]:
-    """Compile the source under a name that tracebacks can read it from."""
-    text, name = _source(), "<fourward CPU activations>"
-    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    names = {"math": math, "cast_like": cast_like, "__name__": __name__}
-    exec(compile(text, name, "exec"), names)
-    return names
+def _generate(name: str, make, arguments: str):
+    """Compile the branches under a file name that tracebacks can read them from."""
+    text, names = _branches(name, make, arguments)
+    file = f"<fourward CPU {name}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    names["__name__"] = __name__
+    exec(compile(text, file, "exec"), names)
+    return _jit(names[name])
 
 
-_generated = _generate()
+#: activate(code, row, width): row = f(row).
+activate = _generate("activate", lambda row: _activation(row.formula), "row, width")
 
-#: activate(code, row, width, zero): row = f(row).
-activate = _jit(_generated["activate"])
-
-#: multiply_by_derivative(code, grads, a_row, z_row, width, unscale, zero): grads *= f'(z), from a_row * unscale = f(z)
-#: where that is enough, else from z_row. `unscale` is the reciprocal of what dropout multiplied a with.
-multiply_by_derivative = _jit(_generated["multiply_by_derivative"])
+#: multiply_by_derivative(code, grads, a_row, z_row, width, unscale): grads *= f'(z), from a_row * unscale = f(z) where
+#: that is enough, else from z_row. `unscale` is the reciprocal of what dropout multiplied a with.
+multiply_by_derivative = _generate(
+    "multiply_by_derivative",
+    lambda row: _derivative(row.derivative, row.needs_z),
+    "grads, a_row, z_row, width, unscale",
+)
 
 _hash32 = _jit(hash32)
 

@@ -32,4 +32,10 @@ class Cpu(KernelEngine):
 
     def prepare(self, plan: Plan) -> Runner:
         """Pack the runs of both passes."""
-        return KernelRunner(plan, *launch.pack(plan), self.ops)
+        return _CpuRunner(plan, *launch.pack(plan), self.ops)
+
+
+class _CpuRunner(KernelRunner):
+    def describe(self) -> str:
+        """The order of the nodes."""
+        return f"nodes are computed {self.plan.schedule}"

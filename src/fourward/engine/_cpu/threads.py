@@ -5,6 +5,11 @@ microseconds instead of 70, and torch's idle threads, which spin for a while aft
 ours for a core (that halved our speed). Elsewhere, and in a forked child, where OpenMP's threads are gone, a
 ThreadPoolExecutor does the work. Rejected: Numba's threading layers, of which one aborts when two Python threads call
 it, and the other kills forked workers.
+
+OpenMP's team waits for all of its threads, also for one that the system hasn't given a core yet. On a busy machine that
+takes milliseconds. So the time that a team wastes is measured, and after it, work runs on the calling thread alone for
+REST times as long: threads cost a busy machine at most a twentieth. Results don't depend on it, since jobs stay as they
+are.
 """
 
 from __future__ import annotations
@@ -16,30 +21,57 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from fourward.engine._cpu.arguments import CLOCK, ENDED, FIRST_END, NEXT_JOB, NEXT_THREAD
 
 _forked = False
 _pool: ThreadPoolExecutor | None = None
 
 
+REST = 20  #: how much longer than the time that a team wasted the calling thread works alone
+_alone_until = 0.0  #: in seconds of time.perf_counter
+
+
 def run(entry: int, buffer: array[int], jobs: int, num_threads: int) -> None:
     """Call an entry with a buffer of arguments in up to `num_threads` threads, and wait for them."""
-    buffer[0] = 0  # the next job
     address = buffer.buffer_info()[0]
+    buffer[NEXT_JOB] = buffer[NEXT_THREAD] = buffer[ENDED] = 0
     num_threads = min(num_threads, jobs)
-    if num_threads <= 1:
+    if num_threads <= 1 or perf_counter() < _alone_until:
         _callable(entry)(address)
         return
-    gomp_parallel = None if _forked else _gomp_parallel()
-    if gomp_parallel is not None:
-        gomp_parallel(entry, address, num_threads, 0)
+    gomp = None if _forked else _gomp()
+    if gomp is not None:
+        _run_team(gomp, entry, buffer, address, num_threads)
         return
     call = _callable(entry)
     futures = [_executor().submit(call, address) for _ in range(num_threads - 1)]
     try:
         call(address)
-    finally:
-        wait(futures)  # also after an error: no thread may still write when the caller frees the memory
+    finally:  # also after an error: no thread may still write when the caller frees the memory
+        wait([future for future in futures if not future.cancel()])  # one that hasn't started finds no job
+
+
+def _run_team(gomp: Gomp, entry: int, buffer: array[int], address: int, num_threads: int) -> None:
+    """Run OpenMP's team, and rest if it took longer than the caller alone would have."""
+    global _alone_until
+    buffer[CLOCK] = gomp.clock
+    start = perf_counter()
+    gomp.parallel(entry, address, num_threads, 0)
+    end = perf_counter()
+    first = ctypes.c_double.from_address(address + 8 * FIRST_END).value  # when the first thread found no job
+    wasted = (end - first) - (first - start)
+    if wasted > 0:
+        _alone_until = end + REST * wasted
+
+
+class Gomp(NamedTuple):
+    """Functions of GNU OpenMP."""
+
+    parallel: Callable[..., None]
+    clock: int  #: the address of omp_get_wtime, which counts as time.perf_counter does
 
 
 @cache
@@ -48,17 +80,18 @@ def _callable(entry: int) -> Callable[[Any], None]:
 
 
 @cache
-def _gomp_parallel() -> Callable[..., None] | None:
-    """GOMP_parallel of the OpenMP library that torch has loaded; None if that isn't GNU's."""
+def _gomp() -> Gomp | None:
+    """The OpenMP library that torch has loaded; None if that isn't GNU's."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
         loaded = {line.split(maxsplit=5)[5] for line in lines if "/torch/lib/libgomp" in line}
-        function = ctypes.CDLL(loaded.pop()).GOMP_parallel
+        library = ctypes.CDLL(loaded.pop())
+        parallel, clock = library.GOMP_parallel, library.omp_get_wtime
     except (OSError, KeyError, AttributeError):
         return None
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    function.restype = None
-    return function
+    parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return Gomp(parallel, ctypes.cast(clock, ctypes.c_void_p).value or 0)
 
 
 def _executor() -> ThreadPoolExecutor:

@@ -1,0 +1,303 @@
+"""What compiled code is entered by: the arguments of forward and backward passes, and the loops over their jobs.
+
+All threads of a team call an entry with the same buffer, and take jobs from it until none is left. Arguments are
+numbers, or addresses of tensors: 0 where there is none.
+"""
+# mypy: ignore-errors
+# (Numba types this code, by rules of its own.)
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any
+
+from numba import njit
+from numba.core import types
+
+from fourward._jit import cached_cfunc
+from fourward.engine._cpu.arguments import (
+    CLOCK,
+    ENDED,
+    FIRST_END,
+    NEXT_JOB,
+    NEXT_THREAD,
+    argument_buffer,
+    buffer_reader,
+)
+from fourward.engine._cpu.kernels import Drop, Ends, backward_kernels, forward_kernels, named
+from fourward.engine._cpu.packed_plan import read_sizes, unpack
+from fourward.engine._cpu.simd import (
+    cast_like,
+    float64_from_bits,
+    offset,
+    offset_given,
+    pointer,
+    take_next,
+    write_time,
+)
+from fourward.engine._cpu.slices import read_slice
+from fourward.engine._cpu.vector_math import linked_symbols
+
+_jit = njit(nogil=True, error_model="numpy")
+
+
+@argument_buffer
+def forward_arguments(
+    *,
+    jobs: int,  # number of slices
+    distance: int,  # nodes between the one whose rows are prefetched and the one that is computed; 0: no prefetching
+    slices: int,  # (jobs, 4) int64, rows of Slice
+    packed_plan: int,
+    all_nodes: bool,
+    inputs: int,  # I
+    outputs: int,  # columns of out
+    x: int,  # (B, I)
+    out: int,  # (B, N) by node index if all_nodes, else (B, O)
+    a: int,  # saved: (N, S) of each slice, one slice after another; else scratch of `scratch` numbers for each thread
+    z: int,  # (Z, S) likewise, a row for each node that needs it; 0 if nothing is saved
+    scratch: int,  # 0 if a is saved
+    weight: int,  # (E,) in plan order
+    bias: int,  # (N-I,), or 0
+    key: int,  # key of dropout
+    threshold: int,  # threshold of dropout; 0: nothing is dropped
+    p_bits: int,  # the bits of dropout's p, a float64
+) -> array[int]:
+    """The arguments of _forward."""
+
+
+@argument_buffer
+def backward_arguments(
+    *,
+    shares: int,  # shares of the batch: the jobs of _backward
+    share_start: int,  # (shares + 1,) int64, the slices of share i are share_start[i]:share_start[i+1]
+    distance: int,  # nodes between the one whose rows are prefetched and the one that is computed; 0: no prefetching
+    slices: int,
+    parts: int,  # parts of what has no order: the jobs of _sort and _finish
+    packed_plan: int,
+    all_nodes: bool,
+    inputs: int,
+    outputs: int,
+    x_grad: int,  # (B, I), or 0
+    out_grad: int,  # same shape as out
+    a: int,
+    z: int,
+    d: int,  # scratch of `scratch` numbers for each share
+    scratch: int,
+    weight: int,  # (E,) in plan order
+    by_source: int,  # (E,) the same, sorted by source
+    sums: int,  # (shares, E + biases) gradients of weights, sorted by source, and of biases
+    biases: int,  # N-I, or 0
+    weight_grad: int,  # (E,) in plan order
+    bias_grad: int,  # (biases,)
+    key: int,
+    threshold: int,
+    p_bits: int,
+) -> array[int]:
+    """The arguments of _sort, _backward and _finish, which are called in this order."""
+
+
+_read_forward, _read_backward = buffer_reader(forward_arguments), buffer_reader(backward_arguments)
+
+
+@_jit
+def _end(buffer):
+    """No job is left: the first thread that notices writes the time."""
+    if buffer[CLOCK] != 0 and take_next(offset(buffer, ENDED)) == 0:
+        write_time(buffer[CLOCK], offset(buffer, FIRST_END))
+
+
+@_jit
+def _drop(key, threshold, p_bits, zero):
+    keep = 1.0 - float64_from_bits(p_bits)
+    return Drop(key, threshold, cast_like(zero, 1.0 / keep), cast_like(zero, keep))
+
+
+def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
+    """The forward pass for slices of these widths."""
+    forward_slice = forward_kernels(widths)
+
+    @named(f"forward_{widths[0]}_{lanes}")
+    def forward(buffer, zero, stamp):
+        """A job is a slice: from x to out."""
+        args = _read_forward(buffer)
+        thread = take_next(offset(buffer, NEXT_THREAD))
+        p, drop = unpack(pointer(args.packed_plan, types.int32(0))), _drop(args.key, args.threshold, args.p_bits, zero)
+        sizes = read_sizes(p.sizes)
+        ends = Ends(args.all_nodes != 0, args.inputs, args.outputs, pointer(args.x, zero), pointer(args.out, zero))
+        saves = args.scratch == 0
+        slots, source = (p.step, p.source) if saves else (p.slot, p.source_slot)
+        weight, bias = pointer(args.weight, zero), pointer(args.bias, zero)
+        job = take_next(offset(buffer, NEXT_JOB))
+        while job < args.jobs:
+            part = read_slice(offset(pointer(args.slices, args.jobs), 4 * job))
+            by_run = part.width > lanes and sizes.runs > 0
+            nodes, runs = (sizes.nodes, sizes.runs) if ends.all_nodes else (sizes.needed, sizes.needed_runs)
+            count = runs if by_run else nodes
+            a = offset(pointer(args.a, zero), part.begin * sizes.nodes if saves else thread * args.scratch)
+            z = offset_given(pointer(args.z, zero), part.begin * sizes.z_rows)
+            forward_slice(
+                p=p, by_run=by_run, count=count, slots=slots, source=source, ends=ends, part=part, a=a, z=z,
+                weight=weight, bias=bias, drop=drop, distance=args.distance, zero=zero,
+            )  # fmt: skip
+            job = take_next(offset(buffer, NEXT_JOB))
+        _end(buffer)
+
+    return forward
+
+
+def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
+    """The backward pass for slices of these widths."""
+    backward_slice = backward_kernels(widths)
+
+    @named(f"backward_{widths[0]}_{lanes}")
+    def backward(buffer, zero, stamp):
+        """A job is a share of the batch: from out_grad to x_grad, if there is one, and to the share's sums."""
+        args = _read_backward(buffer)
+        p, drop = unpack(pointer(args.packed_plan, types.int32(0))), _drop(args.key, args.threshold, args.p_bits, zero)
+        sizes = read_sizes(p.sizes)
+        ends = Ends(
+            args.all_nodes != 0, args.inputs, args.outputs, pointer(args.x_grad, zero), pointer(args.out_grad, zero)
+        )
+        nodes, last_edge = (sizes.nodes, p.back_last) if args.all_nodes else (sizes.needed, p.back_needed)
+        size = sizes.edges + args.biases
+        share_start = pointer(args.share_start, args.shares)
+        job = take_next(offset(buffer, NEXT_JOB))
+        while job < args.shares:
+            sums = offset(pointer(args.sums, zero), job * size)
+            for k in range(size):
+                sums[k] = zero
+            bias_sums = offset(sums, sizes.edges)
+            for i in range(share_start[job], share_start[job + 1]):
+                part = read_slice(offset(pointer(args.slices, args.shares), 4 * i))
+                by_run = part.width > lanes and sizes.back_runs > 0 and nodes == sizes.needed
+                count = sizes.back_runs if by_run else nodes
+                backward_slice(
+                    p=p, by_run=by_run, count=count, last_edge=last_edge, ends=ends, part=part,
+                    d=offset(pointer(args.d, zero), job * args.scratch),
+                    a=offset(pointer(args.a, zero), part.begin * sizes.nodes),
+                    z=offset(pointer(args.z, zero), part.begin * sizes.z_rows),
+                    weight=pointer(args.by_source, zero), dots=sums, bias_sums=bias_sums, has_bias=args.biases > 0,
+                    drop=drop, distance=args.distance, zero=zero,
+                )  # fmt: skip
+            job = take_next(offset(buffer, NEXT_JOB))
+        _end(buffer)
+
+    return backward
+
+
+#: For batches that fill a lane group, of 16 float32 or 8 float64, and for those that don't ("narrow").
+_FORWARD_32, _NARROW_FORWARD_32 = _forward_entry((16, 32, 64, 128), 16), _forward_entry((1, 2, 4, 8), 16)
+_FORWARD_64, _NARROW_FORWARD_64 = _forward_entry((8, 16, 32, 64), 8), _forward_entry((1, 2, 4), 8)
+_BACKWARD_32, _NARROW_BACKWARD_32 = _backward_entry((16, 32, 64, 128), 16), _backward_entry((1, 2, 4, 8), 16)
+_BACKWARD_64, _NARROW_BACKWARD_64 = _backward_entry((8, 16, 32, 64), 8), _backward_entry((1, 2, 4), 8)
+
+
+@_jit
+def _finish(buffer, zero, stamp):
+    """A job is a part of the gradients of weights and biases: the sums of all shares, in plan order."""
+    args = _read_backward(buffer)
+    p, parts = unpack(pointer(args.packed_plan, types.int32(0))), args.parts
+    sums, weight_grad, bias_grad = (
+        pointer(args.sums, zero),
+        pointer(args.weight_grad, zero),
+        pointer(args.bias_grad, zero),
+    )
+    edges = read_sizes(p.sizes).edges
+    size = edges + args.biases
+    job = take_next(offset(buffer, NEXT_JOB))
+    while job < parts:
+        for k in range(edges * job // parts, edges * (job + 1) // parts):
+            total = sums[k]
+            for share in range(1, args.shares):
+                total += sums[share * size + k]
+            weight_grad[p.back_edge[k]] = total
+        for i in range(args.biases * job // parts, args.biases * (job + 1) // parts):
+            total = sums[edges + i]
+            for share in range(1, args.shares):
+                total += sums[share * size + edges + i]
+            bias_grad[i] = total
+        job = take_next(offset(buffer, NEXT_JOB))
+    _end(buffer)
+
+
+@_jit
+def _sort(buffer, zero, stamp):
+    """A job is a part of the weights, put into the order of the backward pass."""
+    args = _read_backward(buffer)
+    weight, by_source = pointer(args.weight, zero), pointer(args.by_source, zero)
+    p, parts = unpack(pointer(args.packed_plan, types.int32(0))), args.parts
+    edges = read_sizes(p.sizes).edges
+    job = take_next(offset(buffer, NEXT_JOB))
+    while job < parts:
+        for k in range(edges * job // parts, edges * (job + 1) // parts):
+            by_source[k] = weight[p.back_edge[k]]
+        job = take_next(offset(buffer, NEXT_JOB))
+    _end(buffer)
+
+
+def _stamp() -> int:
+    """A hash of the code that kernels are compiled from; Numba's cache only looks at the file of an entry."""
+    digest = blake2b(linked_symbols().encode(), digest_size=4)
+    for package in (__package__, "fourward.engine", "fourward.plan"):
+        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py"):
+                digest.update(file.read_bytes())
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _entries(stamp: int) -> dict[str, Any]:
+    """The entries, each bound to the stamp, which thereby is part of its key in Numba's cache."""
+
+    def forward_float32(buffer):
+        _FORWARD_32(buffer, types.float32(0), stamp)
+
+    def forward_float64(buffer):
+        _FORWARD_64(buffer, types.float64(0), stamp)
+
+    def narrow_forward_float32(buffer):
+        _NARROW_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def narrow_forward_float64(buffer):
+        _NARROW_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def backward_float32(buffer):
+        _BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def backward_float64(buffer):
+        _BACKWARD_64(buffer, types.float64(0), stamp)
+
+    def narrow_backward_float32(buffer):
+        _NARROW_BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def narrow_backward_float64(buffer):
+        _NARROW_BACKWARD_64(buffer, types.float64(0), stamp)
+
+    def finish_float32(buffer):
+        _finish(buffer, types.float32(0), stamp)
+
+    def finish_float64(buffer):
+        _finish(buffer, types.float64(0), stamp)
+
+    def sort_float32(buffer):
+        _sort(buffer, types.float32(0), stamp)
+
+    def sort_float64(buffer):
+        _sort(buffer, types.float64(0), stamp)
+
+    return locals()
+
+
+_ENTRIES = _entries(_stamp())
+
+
+@cache
+def entry(name: str, dtype: str) -> int:
+    """The address of a compiled entry.
+
+    Its name is "forward", "backward", "narrow_forward", "narrow_backward", "finish" or "sort", its dtype "float32" or
+    "float64".
+    """
+    return cached_cfunc(_ENTRIES[f"{name}_{dtype}"], types.void(types.CPointer(types.int64)))

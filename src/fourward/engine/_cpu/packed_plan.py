@@ -1,0 +1,182 @@
+"""Packed plans: a plan and its schedule as the kernels read them, one tensor of int32."""
+
+# mypy: disable-error-code="call-arg"
+# (Numba types what it compiles.)
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numba.core import types
+from torch import Tensor
+
+from fourward._arrays import IntArray
+from fourward.engine._cpu.arguments import tuple_reader
+from fourward.engine._cpu.edge_runs import Runs, backward_edges, backward_runs, forward_runs
+from fourward.engine._cpu.simd import offset
+from fourward.errors import EngineError
+from fourward.plan._plan import Plan
+from fourward.plan._schedule import build_schedule
+
+ALIGN = 16  #: fields start at multiples of so many int32
+#: The version of packed plans: changes whenever PackedPlan does. An exported network may meet newer kernels.
+LAYOUT = 2
+_NO_RUNS = Runs(*(np.empty(0, np.int32),) * 4)
+
+
+class Sizes(NamedTuple):
+    """Numbers of what a packed plan contains."""
+
+    nodes: int  #: N
+    edges: int  #: E
+    z_rows: int  #: nodes whose z is saved
+    needed: int  #: nodes that lead to an output: the first ones
+    runs: int  #: R
+    needed_runs: int  #: runs of nodes that lead to an output: the first ones
+    back_runs: int  #: R'
+
+
+class PackedPlan(NamedTuple):
+    """A plan and its schedule as the kernels read them: int32 arrays, packed into one tensor by `pack`.
+
+    N nodes, numbered by step; E edges. A node's first run starts its sum, its last one finishes it.
+    """
+
+    sizes: Any  #: Sizes
+    run_step: Any  #: (R,) node that each run of a forward pass over wide slices adds to
+    run_first: Any  #: (R,) its first edge
+    run_last: Any  #: (R,) the edge after its last
+    run_flag: Any  #: (R,) BEGIN, END, both or neither
+    back_run_step: Any  #: (R',) the same for a backward pass from the outputs, over edges sorted by source
+    back_run_first: Any
+    back_run_last: Any
+    back_run_flag: Any
+    first: Any  #: (N,) each node's first edge
+    last: Any  #: (N,) the edge after its last
+    back_first: Any  #: (N,) its first edge, edges sorted by source
+    back_needed: Any  #: (N,) the edge after its last one to a node that leads to an output
+    back_last: Any  #: (N,) the edge after its last
+    source: Any  #: (E,) node where each edge starts
+    source_slot: Any  #: (E,) row of that node where rows are reused
+    back_target_slot: Any  #: (E,) row of the gradient of the node where each edge ends, edges sorted by source
+    back_edge: Any  #: (E,) index among the plan's edges, edges sorted by source
+    step: Any  #: (N,) 0, 1, ..., N-1: row of each node where rows are not reused
+    slot: Any  #: (N,) row of each node where they are
+    back_slot: Any  #: (N,) row of its gradient
+    code: Any  #: (N,) activation code
+    bias_index: Any  #: (N,) index of the bias; -1 for inputs
+    z_row: Any  #: (N,) row in which z is saved for the backward pass; -1 where a is enough
+    node: Any  #: (N,) node index
+    hidden: Any  #: (N,) 1 where dropout applies
+    feature: Any  #: (N,) column of x that an input takes; -1 for neurons
+    output: Any  #: (N,) column of the result; -1 for nodes that are no outputs
+
+
+@njit(nogil=True)
+def _field(packed_plan: Any, i: int) -> Any:
+    """Field i of a packed plan, which starts with where each of them starts, in units of ALIGN."""
+    return offset(packed_plan, ALIGN * packed_plan[i])
+
+
+#: The fields of a packed plan, for kernels.
+unpack = tuple_reader(PackedPlan, _field)
+
+#: Its sizes, for kernels.
+read_sizes = tuple_reader(Sizes, njit(nogil=True)(lambda sizes, i: types.int64(sizes[i])))
+
+
+class Shape(NamedTuple):
+    """The sizes of a packed plan that a launch needs to know without reading it."""
+
+    nodes: int
+    inputs: int
+    outputs: int
+    edges: int
+    z_rows: int  #: nodes whose z the backward pass needs
+    slots: int  #: rows of a forward pass that reuses rows
+    back_slots: int  #: rows of gradients
+
+
+def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
+    """Pack a plan; `position` is an order to take instead of the best, as in `build_schedule`."""
+    dag, schedule = plan.dag, plan.schedule if position is None else build_schedule(plan, position)
+    order, step = schedule.position, np.arange(dag.num_nodes)
+    slot, back_slot = (step if slots is None else slots for slots in (schedule.slot, schedule.back_slot))
+    edges = backward_edges(plan, schedule)
+    runs, back_runs = forward_runs(plan, schedule), backward_runs(plan, schedule, edges)
+    source, back_target = schedule.step[plan.source], schedule.step[plan.target[edges.edge]]
+    bias_index = np.full(dag.num_nodes, -1)
+    bias_index[dag.num_inputs :] = plan.neuron
+    output = np.full(dag.num_nodes, -1)
+    output[plan.outputs] = np.arange(dag.num_outputs)
+    needs_z = plan.needs_z[order]
+    needed_runs = len(runs.step) - (dag.num_nodes - schedule.needed) if runs else 0
+    sizes = Sizes(
+        nodes=dag.num_nodes,
+        edges=dag.num_edges,
+        z_rows=int(np.count_nonzero(plan.needs_z)),
+        needed=schedule.needed,
+        runs=len(runs.step) if runs else 0,
+        needed_runs=needed_runs,
+        back_runs=len(back_runs.step) if back_runs else 0,
+    )
+    fields: dict[str, Any] = {
+        "sizes": sizes,
+        **{f"run_{name}": column for name, column in (runs or _NO_RUNS)._asdict().items()},
+        **{f"back_run_{name}": column for name, column in (back_runs or _NO_RUNS)._asdict().items()},
+        "first": plan.edge_start[order],
+        "last": plan.edge_start[order + 1],
+        "back_first": edges.first,
+        "back_needed": edges.needed,
+        "back_last": edges.last,
+        "source": source,
+        "back_edge": edges.edge,
+        "code": plan.code[order],
+        "bias_index": bias_index[order],
+        "z_row": np.where(needs_z, np.cumsum(needs_z) - 1, -1),
+        "node": plan.order[order],
+        "hidden": plan.hidden[order],
+        "feature": np.where(order < dag.num_inputs, order, -1),
+        "output": output[order],
+        "step": step,
+        "slot": slot,
+        "source_slot": slot[source] if schedule.reuses_rows else source,
+        "back_slot": back_slot,
+        "back_target_slot": back_slot[back_target] if schedule.reuses_rows else back_target,
+    }
+    shape = Shape(
+        nodes=dag.num_nodes,
+        inputs=dag.num_inputs,
+        outputs=dag.num_outputs,
+        edges=dag.num_edges,
+        z_rows=sizes.z_rows,
+        slots=schedule.num_slots,
+        back_slots=schedule.num_back_slots,
+    )
+    return torch.from_numpy(_pack(PackedPlan(**fields))), shape
+
+
+def _pack(fields: tuple[Any, ...]) -> IntArray:
+    """Where each field starts in units of ALIGN, then the fields, then LAYOUT. What stands twice is stored once."""
+    unit = ALIGN
+    different = {id(field): field for field in fields}
+    starts = np.cumsum([-(-len(fields) // unit), *(-(-len(field) // unit) for field in different.values())])
+    packed = np.zeros(int(starts[-1]) * unit + 1, np.int32)
+    packed[-1] = LAYOUT
+    begin = dict(zip(different, starts.tolist(), strict=False))
+    packed[: len(fields)] = [begin[id(field)] for field in fields]
+    for key, field in different.items():
+        packed[begin[key] * unit : begin[key] * unit + len(field)] = field
+    return packed
+
+
+def check_layout(packed_plan: Tensor, shape: list[int]) -> None:
+    """Raise an EngineError if another version of fourward packed the plan."""
+    if int(packed_plan[-1]) != LAYOUT:
+        raise EngineError(
+            f"this network was exported by another version of fourward (expected layout {LAYOUT}, got "
+            f"{int(packed_plan[-1])}). Export it again with this version."
+        )
