@@ -32,11 +32,12 @@ check: .venv/ready .venv/browser
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# Mutated files through every reader: make fuzz SECONDS=600 SEED=1
+# Mutated files through every reader, then infinities and NaN through every engine: make fuzz SECONDS=600 SEED=1
 SECONDS ?= 60
 SEED ?= 0
 fuzz: .venv/ready
 	$(BIN)/python tools/fuzz.py --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python tools/fuzz_values.py --seconds $(SECONDS) --seed $(SEED)
 
 # Each extra in a new environment: several minutes and gigabytes. EXTRAS="base plot" tests these two.
 test-extras: .venv/ready

@@ -94,7 +94,7 @@ class _TableFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (grad,) = grads
         z, a = ctx.saved_tensors
-        return grad * _evaluate(ctx.row.derivative, z=z, a=a), None
+        return _evaluate(ctx.row.backward, z=z, a=a, grad=grad), None
 
 
 def _evaluate(formula: str, **values: Tensor) -> Tensor:
@@ -117,5 +117,5 @@ def _parse(formula: str) -> CodeType:
 
 #: By code: each activation by its torch_formula, fast and twice differentiable.
 TORCH_FUNCTIONS: Mapping[int, Function] = {code: _torch_function(row) for code, row in BY_CODE.items()}
-#: By code: each activation by the table's formula and derivative.
+#: By code: each activation by the table's formula and derivative, the definition.
 TABLE_FUNCTIONS: Mapping[int, Function] = {code: _table_function(row) for code, row in BY_CODE.items()}

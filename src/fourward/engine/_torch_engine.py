@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
 from fourward.engine._interface import Engine, Request, Runner, exporting_to_onnx, index_tensor
+from fourward.engine._pruned import prepare_pruned
 from fourward.engine._torch_activations import LevelActivations
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
@@ -28,7 +29,7 @@ class TorchOps(Engine):
 
     def prepare(self, plan: Plan, plan_order: bool = False) -> Runner:
         """Make index tensors; with `plan_order`, for weights in the order of the plan instead of the Dag."""
-        return _TorchRunner(plan, plan_order)
+        return prepare_pruned(plan, _TorchRunner, plan_order)
 
 
 class _TorchRunner(Runner):
@@ -41,7 +42,7 @@ class _TorchRunner(Runner):
     node: Tensor
     hidden: Tensor
 
-    def __init__(self, plan: Plan, plan_order: bool) -> None:
+    def __init__(self, plan: Plan, plan_order: bool = False) -> None:
         super().__init__()
         self.plan = plan
         level = np.searchsorted(plan.level_start, plan.target, side="right") - 1
@@ -53,7 +54,7 @@ class _TorchRunner(Runner):
         self._index("neuron", plan.neuron)
         self._index("outputs", plan.outputs)
         self._index("position", plan.position)
-        self._index("node", plan.order)
+        self._index("node", plan.dropout_node)
         hidden = torch.from_numpy(plan.hidden[plan.dag.num_inputs :].copy())
         self.register_buffer("hidden", hidden, persistent=False)
         self.activations = LevelActivations(plan)

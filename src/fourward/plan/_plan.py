@@ -39,6 +39,7 @@ class Plan:
     edge_start: IntArray  #: (N+1,) the edges into position q are edge_start[q]:edge_start[q+1]
     neuron: IntArray  #: (N-I,) the entry of the bias for each position from I on
     outputs: IntArray  #: (O,) the position of each output
+    nodes: IntArray | None = None  #: (N,) if the Dag is a part of another, the index there of each node
 
     @property
     def num_levels(self) -> int:
@@ -49,6 +50,11 @@ class Plan:
     def target(self) -> IntArray:
         """(E,) the position where each edge ends."""
         return np.repeat(np.arange(self.dag.num_nodes, dtype=np.int32), np.diff(self.edge_start))
+
+    @property
+    def dropout_node(self) -> IntArray:
+        """(N,) the node index that dropout draws by at each position."""
+        return self.order if self.nodes is None else self.nodes[self.order]
 
     @cached_property
     def node_code(self) -> IntArray:
@@ -92,19 +98,20 @@ class Plan:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return build_plan, (self.dag, self.layering, self.node_code)
+        return build_plan, (self.dag, self.layering, self.node_code, self.nodes)
 
     def __repr__(self) -> str:
         return f"Plan({self.dag!r}, {self.num_levels:,} levels)"
 
 
-def build_plan(dag: Dag, layering: Layering, code: IntArray) -> Plan:
+def build_plan(dag: Dag, layering: Layering, code: IntArray, nodes: IntArray | None = None) -> Plan:
     """Renumber a Dag in execution order.
 
     Args:
         dag: The graph.
         layering: A layering of this graph.
         code: (N,) the activation code of each node, by node index; ignored for inputs.
+        nodes: (N,) if the Dag is a part of another, the index there of each node, by which dropout draws.
     """
     check_same_graph(dag, layering)
     neurons = dag.neurons
@@ -127,6 +134,7 @@ def build_plan(dag: Dag, layering: Layering, code: IntArray) -> Plan:
         edge_start,
         by_level.astype(np.int32),
         position[dag.outputs],
+        nodes,
     )
     return Plan(dag, layering, *(array if array is None else readonly(array) for array in arrays))  # type: ignore[arg-type]
 

@@ -5,7 +5,8 @@ expressions in z, derivatives in z or in a = f(z), over the functions in `VOCABU
 tensors, and translated to Numba, Triton, ONNX, Python source and LaTeX. A derivative in a alone spares the backward
 pass from saving z.
 
-All of them propagate NaN. At kinks, derivatives are torch's.
+All of them propagate NaN. At kinks and at NaN, derivatives are torch's. Where one is a literal 0, the activation is
+flat: no gradient passes, not even an infinite one. Any other derivative is multiplied, even where it happens to be 0.
 """
 
 from __future__ import annotations
@@ -43,7 +44,22 @@ class Activation:
         """Whether the derivative is written in z, so that a backward pass needs z and not just a = f(z)."""
         return any(isinstance(n, ast.Name) and n.id == "z" for n in ast.walk(ast.parse(self.derivative)))
 
+    @property
+    def backward(self) -> str:
+        """The gradient of z: `grad`, that of a, times the derivative; 0 where the derivative is a literal 0."""
+        return ast.unparse(_times_grad(ast.parse(self.derivative, mode="eval").body))
 
+
+def _times_grad(formula: ast.expr) -> ast.expr:
+    if isinstance(formula, ast.Call) and isinstance(formula.func, ast.Name) and formula.func.id == "where":
+        test, body, orelse = formula.args
+        return ast.Call(formula.func, [test, _times_grad(body), _times_grad(orelse)], [])
+    if isinstance(formula, ast.Constant) and formula.value in (0, 1):
+        return ast.Name("grad") if formula.value == 1 else formula
+    return ast.BinOp(ast.Name("grad"), ast.Mult(), formula)
+
+
+_KINK = "-0"  # torch multiplies by sign(z), which is 0 at 0 and at NaN; not a literal 0
 _POSITIVE = (0.0, math.inf)
 _SELU_SCALE = "1.0507009873554805"
 _SELU_ALPHA_SCALE = "1.7580993408473766"  # alpha 1.6732632423543772 times the scale
@@ -82,7 +98,7 @@ _ROWS = (
     Activation("softplus", 9, "where(z > 20, z, log1p(exp(z)))", "-expm1(-a)", "softplus(z)", _POSITIVE),
     Activation("sin", 10, "sin(z)", "cos(z)", "sin(z)", (-1, 1)),
     Activation("gaussian", 11, "exp(-z * z)", "-2 * z * exp(-z * z)", "exp(-z * z)", (0, 1)),
-    Activation("abs", 12, "abs(z)", "where(z > 0, 1, where(z < 0, -1, z))", "abs(z)", _POSITIVE),
+    Activation("abs", 12, "abs(z)", f"where(z > 0, 1, where(z < 0, -1, {_KINK}))", "abs(z)", _POSITIVE),
     Activation("square", 13, "z * z", "2 * z", "square(z)", _POSITIVE),
     Activation(
         "hardtanh", 14, "where(z < -1, -1, where(z > 1, 1, z))", "where(abs(z) >= 1, 0, 1)", "hardtanh(z)", (-1, 1)
@@ -91,7 +107,7 @@ _ROWS = (
         "hat",
         15,
         "where(abs(z) >= 1, 0, 1 - abs(z))",
-        "where(abs(z) >= 1, 0, where(z > 0, -1, where(z < 0, 1, z)))",
+        f"where(abs(z) >= 1, 0, where(z > 0, -1, where(z < 0, 1, {_KINK})))",
         "relu(1 - abs(z))",
         (0, 1),
     ),

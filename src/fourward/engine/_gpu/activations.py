@@ -82,7 +82,7 @@ class _ToTriton(ast.NodeTransformer):
 
 
 def _cast_constant(formula: ast.expr) -> ast.expr:
-    is_constant = isinstance(formula, ast.Constant)
+    is_constant = isinstance(formula.operand if isinstance(formula, ast.UnaryOp) else formula, ast.Constant)
     return ast.Name(f"tl.full(z.shape, {ast.unparse(formula)}, z.dtype)") if is_constant else formula
 
 
@@ -96,7 +96,9 @@ def _generate_source() -> str:
     for row in ACTIVATIONS.values():
         lines += ["@triton.jit", f"def f_{row.name}(z):", f"    return {_to_triton(row.formula)}"]
         lines += ["@triton.jit", f"def d_{row.name}(z, a):", f"    return {_to_triton(row.derivative)}"]
-    for name, prefix, parameters in (("activate", "f", "z"), ("activation_grad", "d", "z, a")):
+        lines += ["@triton.jit", f"def b_{row.name}(z, a, grad):", f"    return {_to_triton(row.backward)}"]
+    functions = ("activate", "f", "z"), ("activation_grad", "d", "z, a"), ("activation_backward", "b", "z, a, grad")
+    for name, prefix, parameters in functions:
         lines += ["@triton.jit", f"def {name}({parameters}, code, CODES: tl.constexpr):", "    out = z"]
         for row in ACTIVATIONS.values():
             call = f"{prefix}_{row.name}({parameters})"
@@ -118,5 +120,7 @@ def _compile_source() -> dict[str, Any]:
 
 
 _namespace = _compile_source()
-#: activate(z, code, CODES) is f(z), activation_grad(z, a, code, CODES) is f'(z), of the activation with that code.
+#: activate(z, code, CODES) is f(z), activation_grad(z, a, code, CODES) is f'(z), of the activation with that code;
+#: activation_backward(z, a, grad, code, CODES) is grad f'(z), where zeros of f' stay zeros even if grad is infinite.
 activate, activation_grad = _namespace["activate"], _namespace["activation_grad"]
+activation_backward = _namespace["activation_backward"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fourward.engine._gpu.activations import activate, activation_grad, dropout_factor, hash_node
+from fourward.engine._gpu.activations import activate, activation_backward, dropout_factor, hash_node
 from fourward.engine._gpu.pointer_table import load_aligned_pointer, load_pointer
 
 #: Parameters that Triton must not specialise on, whatever their values.
@@ -206,10 +206,8 @@ def _nodes_backward(
             # Stored is scale * f(z): the derivative needs f(z). Where scale is 0, the result is 0 whatever f(z) was.
             scale = _dropout_scales(packed_plan, key, q, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
             a = a / tl.where(scale == 0, 1.0, scale)
-            s *= activation_grad(z, a, code, CODES) * scale
-        else:
-            s *= activation_grad(z, a, code, CODES)
-        tl.store(deltas + at, s, mask=inside[:, None])
+            s *= scale
+        tl.store(deltas + at, activation_backward(z, a, s, code, CODES), mask=inside[:, None])
 
 
 @triton.jit(do_not_specialize=_RUNTIME)

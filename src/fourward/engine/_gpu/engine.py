@@ -14,6 +14,7 @@ from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
 from fourward.engine._interface import Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
+from fourward.engine._pruned import prepare_pruned
 from fourward.plan._plan import Plan
 
 MIN_TRITON = (3, 6)
@@ -64,7 +65,7 @@ class Gpu(KernelEngine):
 
     def prepare(self, plan: Plan) -> Runner:
         """Pack the plan as tiles or as CSR."""
-        return _GpuRunner(plan, *pack(plan, choose_layout(plan)), self.ops)
+        return prepare_pruned(plan, lambda plan: _GpuRunner(plan, *pack(plan, choose_layout(plan)), self.ops))
 
 
 class _GpuRunner(KernelRunner):

@@ -126,7 +126,7 @@ def _row_fields(plan: Plan, row: IntArray, rows: int) -> dict[str, IntArray]:
     fields: dict[str, IntArray] = {name: np.zeros(rows, np.int64) for name in ("code", "node", "hidden")}
     fields |= {name: np.full(rows, -1) for name in ("bias_index", "output_column", "node_column")}
     fields["code"][row] = plan.code
-    fields["node"][row] = fields["node_column"][row] = plan.order
+    fields["node"][row], fields["node_column"][row] = plan.dropout_node, plan.order
     fields["hidden"][row] = plan.hidden
     fields["bias_index"][row[dag.num_inputs :]] = plan.neuron
     fields["output_column"][row[plan.outputs]] = np.arange(dag.num_outputs)

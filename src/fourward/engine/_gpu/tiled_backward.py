@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fourward.engine._gpu.activations import activation_grad
+from fourward.engine._gpu.activations import activation_backward, activation_grad
 from fourward.engine._gpu.pointer_table import load_aligned_pointer, load_pointer, store_address
 from fourward.engine._gpu.tile_ops import (
     RUNTIME,
@@ -88,11 +88,11 @@ def _edge_sums_backward(
 
 
 @triton.jit
-def _activation_grads(
+def _load_activations(
     values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
     CODES: tl.constexpr, HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr, ACC_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """(BLOCK_B, 32) d a / d z = f'(z), times the factor of dropout.
+    """(BLOCK_B, 32) z (or a, where no derivative needs z), a = f(z), the codes of f, and the factors of dropout.
 
     Stored is scale * f(z), and derivatives are in z or f(z). Where scale is 0, so is the result, whatever f(z) was.
     """
@@ -103,9 +103,25 @@ def _activation_grads(
     code = tl.full((1, 32), 0, tl.int32)
     if CODES & (CODES - 1) != 0:
         code += tl.load(packed_plan + CODE + row)[None, :]
+    scale = tl.full((1, 1), 1, ACC_DTYPE)
     if HAS_DROPOUT:
         scale = dropout_scales(packed_plan, pass_key, row, samples, NODE, HIDDEN, threshold, p_bits, ACC_DTYPE)
-        return activation_grad(z, a / tl.where(scale == 0, 1.0, scale), code, CODES) * scale
+        a = a / tl.where(scale == 0, 1.0, scale)
+    return z, a, code, scale
+
+
+@triton.jit
+def _activation_grads(
+    values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+    CODES: tl.constexpr, HAS_DROPOUT: tl.constexpr, SAVE_Z: tl.constexpr, ACC_DTYPE: tl.constexpr,
+):  # fmt: skip
+    """(BLOCK_B, 32) d a / d z = f'(z), times the factor of dropout."""
+    z, a, code, scale = _load_activations(
+        values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
+        CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
+    )  # fmt: skip
+    if HAS_DROPOUT:
+        return activation_grad(z, a, code, CODES) * scale
     return activation_grad(z, a, code, CODES)
 
 
@@ -179,19 +195,19 @@ def _backward_by_edges(
         )
         column = tl.load(packed_plan + OUT_COLUMN + row)[None, :]
         s += _load_out_grad(out_grad, column, samples[:, None], B, columns, ACC_DTYPE)
-        dadz = _activation_grads(
+        z, a, code, scale = _load_activations(
             values, z_values, packed_plan, pass_key, row, at, samples, CODE, NODE, HIDDEN, threshold, p_bits,
             CODES, HAS_DROPOUT, SAVE_Z, ACC_DTYPE,
         )  # fmt: skip
         for step in range(32):
             # Invariant: s includes all neurons after t of this panel.
             t = 31 - step
-            d = take_column(s * dadz, t, BLOCK_B)
+            d = take_column(activation_backward(z, a, s * scale, code, CODES), t, BLOCK_B)
             edge_mask = tl.load(packed_plan + DIAGONAL_EDGE_MASK + panel * 32 + t)
             first_edge = tl.load(packed_plan + DIAGONAL_FIRST_EDGE + panel * 32 + t)
             w, exists = load_edge_weights(weight, edge_mask, first_edge, offs_k, ACC_DTYPE)
             s += tl.where(exists[None, :], d * w[None, :], 0.0)
-        tl.store(deltas + at, s * dadz)
+        tl.store(deltas + at, activation_backward(z, a, s * scale, code, CODES))
         tl.debug_barrier()
 
 
