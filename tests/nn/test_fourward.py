@@ -348,3 +348,10 @@ def test_ensemble_by_stacked_state_and_a_skeleton_on_meta(engine):
 def test_indexing_by_a_copy_of_the_outputs():
     net = FourWard(DAG, seed=0)
     assert torch.equal(net.activations(batch())[:, torch.tensor(DAG.outputs)], net(batch()))
+
+
+def test_the_documented_index_of_outputs_is_quiet():
+    """Torch warns about read-only arrays, and warnings are errors here."""
+    dag = generate.erdos_renyi(20, 0.3, seed=0)
+    net, x = FourWard(dag, seed=0), torch.ones(2, dag.num_inputs)
+    assert torch.equal(net.activations(x)[:, torch.tensor(dag.outputs)], net(x))
