@@ -57,8 +57,10 @@ def test_ctrl_c_within_a_command_is_reported(monkeypatch, capsys):
     assert capsys.readouterr().err == "fourward: interrupted\n"
 
 
-def test_the_command_starts_without_torch():
-    code = "import sys; from fourward._cli.app import main; main(['--help']); assert 'torch' not in sys.modules"
+@pytest.mark.parametrize("words", [["--help"], ["info", "c-elegans"]])
+def test_commands_start_without_what_takes_long_to_import(words):
+    code = f"import sys; from fourward._cli.app import main; main({words}); "
+    code += "assert not {'torch', 'networkx', 'pandas'} & {*sys.modules}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

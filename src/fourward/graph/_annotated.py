@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray
@@ -14,6 +13,9 @@ from fourward.graph import _convert, _validation
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed, find_feedback, make_generator, orient_along
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
@@ -94,6 +96,8 @@ def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGrap
 
 def to_networkx(annotated: AnnotatedDag) -> nx.DiGraph:
     """The Dag as a DiGraph with weights, biases and activations as attributes."""
+    import networkx as nx
+
     dag, weight, bias, activation, *_ = annotated
     graph = dag.to_networkx()
     labels, neurons = dag.labels, dag.neurons.tolist()

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray
@@ -14,6 +13,7 @@ from fourward.errors import GraphError, summarize
 from fourward.graph import _sparse
 
 if TYPE_CHECKING:
+    import networkx as nx
     import rustworkx as rx
 
 Labels = Sequence[Hashable]
@@ -52,12 +52,13 @@ def read(graph: Any, nodes: Nodes = None) -> EdgeList:
 
 
 def is_networkx(graph: Any) -> bool:
-    """Whether it is any networkx graph."""
-    return isinstance(graph, nx.Graph)
+    """Whether it is any networkx graph; without an import, since such a graph implies one."""
+    module = sys.modules.get("networkx")
+    return module is not None and isinstance(graph, module.Graph)
 
 
 def is_rustworkx(graph: Any) -> bool:
-    """Whether it is a rustworkx graph; without an import, since such a graph implies one."""
+    """Whether it is a rustworkx graph; without an import, as above."""
     module = sys.modules.get("rustworkx")
     return module is not None and isinstance(graph, module.PyDiGraph | module.PyGraph)
 
@@ -158,6 +159,8 @@ def _matrix_labels(num_nodes: int, labels: Iterable[Hashable] | None) -> Labels:
 
 def to_networkx(source: IntArray, target: IntArray, labels: Labels, inputs: IntArray, outputs: IntArray) -> nx.DiGraph:
     """A DiGraph with these labels; node attributes hold the order of inputs and outputs."""
+    import networkx as nx
+
     graph = nx.DiGraph()
     graph.add_nodes_from(labels)
     graph.add_edges_from((labels[u], labels[v]) for u, v in zip(source.tolist(), target.tolist(), strict=True))

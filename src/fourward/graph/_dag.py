@@ -8,7 +8,6 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
-import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray, readonly
@@ -18,6 +17,7 @@ from fourward.graph._algorithms import find_cycle, longest_paths, sort_edges
 from fourward.graph._convert import EdgeList, Labels, Nodes
 
 if TYPE_CHECKING:
+    import networkx as nx
     import rustworkx as rx
     import scipy.sparse as sp
 

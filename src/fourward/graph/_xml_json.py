@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from xml.parsers import expat
-
-import networkx as nx
 
 from fourward.errors import FileError, FourwardError, GraphError
 from fourward.graph import _annotated, _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
 from fourward.graph._io import Bytes
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 #: Node attribute for integer labels, in formats whose ids are text.
 LABEL_ATTRIBUTE = "fourward_label"
@@ -25,26 +26,36 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def read_graphml(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """GraphML, by networkx."""
+    import networkx as nx
+
     return _read_xml(path, "GraphML", nx.read_graphml, topology_only, labels)
 
 
 def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """GEXF, by networkx."""
+    import networkx as nx
+
     return _read_xml(path, "GEXF", nx.read_gexf, topology_only, labels)
 
 
 def write_graphml(annotated: AnnotatedDag, file: BinaryIO) -> None:
     """GraphML, by networkx."""
+    import networkx as nx
+
     nx.write_graphml(_with_text_labels(annotated), file)
 
 
 def write_gexf(annotated: AnnotatedDag, file: BinaryIO) -> None:
     """GEXF, by networkx."""
+    import networkx as nx
+
     nx.write_gexf(_with_text_labels(annotated), file)
 
 
 def read_json(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """Node-link JSON: {"directed": true, "nodes": [{"id": ...}], "edges": [{"source": ..., "target": ...}]}."""
+    import networkx as nx
+
     data = _load_json(path)
     try:
         graph = nx.MultiDiGraph() if data.get("directed", False) else nx.MultiGraph()
@@ -118,6 +129,8 @@ def check_xml(path: Path, data: Bytes) -> None:
 def _read_xml(
     path: Path, kind: str, reader: Callable[[BinaryIO], nx.Graph], topology_only: bool, labels: str | None
 ) -> AnnotatedGraph:
+    import networkx as nx
+
     data = _io.read_bytes(path, _io.PARSE_GROWTH)
     check_xml(path, data)
     try:
@@ -130,6 +143,8 @@ def _read_xml(
 
 def _relabel(path: Path, graph: nx.Graph, attribute: str) -> nx.Graph:
     """The graph with the values of an attribute as labels."""
+    import networkx as nx
+
     labels = dict(graph.nodes(data=attribute))
     if without := [node for node, label in labels.items() if not isinstance(label, str | int)]:
         names = sorted({name for _, values in graph.nodes(data=True) for name in values})
@@ -156,6 +171,8 @@ def _from_networkx(path: Path, graph: nx.Graph, topology_only: bool, labels: str
 
 def _with_text_labels(annotated: AnnotatedDag) -> nx.DiGraph:
     """The graph with text as labels, and integer labels as attributes."""
+    import networkx as nx
+
     graph = _annotated.to_networkx(annotated)
     for label, values in graph.nodes(data=True):
         if isinstance(label, str):

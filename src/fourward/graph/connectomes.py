@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray, readonly
 from fourward.errors import GraphError
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Acyclic, remove_feedback
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["NAMES", "Connectome", "load"]
 
@@ -80,6 +82,8 @@ class Connectome:
 
     def to_networkx(self) -> nx.DiGraph:
         """The connectome as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""
+        import networkx as nx
+
         graph = nx.DiGraph(name=self.name, citation=self.citation)
         graph.add_nodes_from((name, {"neuron_class": kind}) for name, kind in self.classes.items())
         weighted = zip(self.edges, self.strength.tolist(), strict=True)

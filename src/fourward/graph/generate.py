@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray
@@ -61,6 +60,8 @@ def watts_strogatz(n: int, k: int, p: float, *, order: Order = "random", seed: S
     _check_fraction("p", p)
     if k % 2 or k >= n:
         raise OptionError(f"k must be even and less than n={n}, k/2 neighbours on either side, got {k}.")
+    import networkx as nx  # imported here: takes 0.05 s, and few graphs need it
+
     rng = make_generator(seed)
     graph = nx.watts_strogatz_graph(n, k, p, seed=_seed(rng))
     flat = np.fromiter((v for pair in graph.edges() for v in pair), np.int64, 2 * graph.number_of_edges())
