@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import networkx as nx
@@ -390,3 +391,13 @@ def test_a_limit_of_memory(run):
         assert code == 2
         assert "larger than the limit of 1000 bytes" in err
         assert "Pass --max-bytes ... to allow more." in err
+
+
+def test_export_of_a_graph_says_how_to_make_a_network_of_it(run):
+    Path("graph.csv").write_text("source,target,weight\na,b,1\n")
+    code, _, err = run("export", "graph.csv", "--out", "net.onnx")
+    assert code == 2
+    assert "expected a network (.safetensors) or the folder of a run, got graph.csv, a graph" in err
+    assert "`fourward import graph.csv --activation relu --out network.safetensors`" in err
+    assert run("import", "graph.csv", "--activation", "relu", "--out", "network.safetensors")[0] == 0
+    assert run("export", "network.safetensors", "--out", "net.c")[0] == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fourward._cli.options import JsonOption
+from fourward._cli.options import JsonOption, check_network_file
 from fourward._cli.output import print_json
 from fourward.errors import FileError
 
@@ -95,6 +95,7 @@ def _load(path: Path, network_only: bool, out: Path) -> tuple[FourWard, float | 
             f"{path} does not exist. Expected a trained network, as `fourward train` saves it; to convert a graph, "
             "use `fourward graph`."
         )
+    check_network_file(path)
     if network_only or "model" not in _serialization.read_safetensors(path)[1]:
         return _serialization.load(path).eval(), None
     model = _checkpoint.load_checkpoint(path)[0]

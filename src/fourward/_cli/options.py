@@ -194,6 +194,20 @@ def _parse_labels(text: str | None) -> list[str] | None:
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
+def check_network_file(path: Path) -> None:
+    """Raise a FileError if the path names a graph where a network is needed."""
+    from fourward.graph.files import SUFFIXES
+
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    if path.is_file() and suffixes and suffixes[-1] in SUFFIXES:
+        raise FileError(
+            f"expected a network (.safetensors) or the folder of a run, got {path}, a graph. `fourward import {path} "
+            "--activation relu --out network.safetensors` makes a network of a graph with weights, "
+            f"`fourward train {path} --data TABLE --out run` trains one on it, and `fourward graph` writes graphs in "
+            "other formats."
+        )
+
+
 def network_path(spec: str) -> Path | None:
     """The path if `spec` names a network: a .safetensors file or the folder of a run. None if it names a graph."""
     from fourward.graph.connectomes import NAMES
