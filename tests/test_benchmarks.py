@@ -8,11 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import gpu, gpu_cells, latency, storage
+from benchmarks import gpu, gpu_cells, latency, mnist, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import generate
@@ -208,3 +209,24 @@ def test_the_table_of_latencies_is_that_of_the_results():
 def test_latencies_are_measured(tmp_path):
     cell = latency.measure(generate.erdos_renyi(12, 0.3, seed=0), tmp_path, seconds=0)
     assert cell["microseconds"].keys() == latency.COLUMNS.keys()
+
+
+def test_mnist_trains_what_has_no_result_yet(tmp_path, monkeypatch, capsys):
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 200), ("t10k", 50)):
+        labels = draw.integers(0, 2, count).astype(np.uint8)
+        images = np.repeat(labels * 200, 28 * 28)  # zeros are black, ones are grey
+        for name, array, header in (("images-idx3", images, 16), ("labels-idx1", labels, 8)):
+            (tmp_path / f"{part}-{name}-ubyte").write_bytes(bytes(header) + array.astype(np.uint8).tobytes())
+    monkeypatch.setattr(mnist, "RESULTS", tmp_path)
+    monkeypatch.setattr(mnist, "write_results", lambda name, data: storage.write_results(name, data, tmp_path))
+    monkeypatch.setattr(mnist, "BATCH", 16)
+    monkeypatch.setattr(mnist, "LEARNING_RATE", 0.01)
+    for seeds in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", ["mnist", str(tmp_path), "--seeds", seeds])
+        mnist.main()
+    runs = json.loads((tmp_path / "mnist.json").read_text())["runs"]
+    assert [run["seed"] for run in runs] == [0, 1]
+    assert all((run["nodes"], run["edges"]) == (282, 2402) for run in runs)
+    assert all(run["accuracy"][-1] > 90 for run in runs)
+    assert "published: 98.05 %" in capsys.readouterr().out
