@@ -1,0 +1,24 @@
+"""The verdicts on docs/reproduction.md are those of the committed results."""
+
+import re
+import shutil
+
+import pytest
+
+from fourward.study._aggregate import device_rows, latest_rows
+from fourward.study._findings import findings
+from fourward.study._store import Store
+from tools.docs_outputs import ROOT
+
+PAGE = (ROOT / "docs" / "reproduction.md").read_text()
+TABLE = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("|") and "**" in line]
+
+
+@pytest.mark.parametrize(("machine", "device", "column"), [("gpu", "cuda", 2), ("cpu", "cpu", 3)])
+def test_verdicts_are_those_of_the_results(machine, device, column, tmp_path):
+    path = shutil.copy(ROOT / "results" / machine / "results.sqlite", tmp_path)
+    with Store(path, create=False) as store:
+        rows = latest_rows(store)
+    wanted = findings(device_rows(rows, "times", device), device_rows(rows, "reassignment", device))
+    verdicts = [re.match(r"\*\*(.*?)\*\*", line[column])[1] for line in TABLE]
+    assert verdicts == [finding.verdict for finding in wanted]
