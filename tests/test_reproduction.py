@@ -1,5 +1,6 @@
 """The verdicts on docs/reproduction.md are those of the committed results."""
 
+import json
 import re
 import shutil
 
@@ -22,3 +23,9 @@ def test_verdicts_are_those_of_the_results(machine, device, column, tmp_path):
     wanted = findings(device_rows(rows, "times", device), device_rows(rows, "reassignment", device))
     verdicts = [re.match(r"\*\*(.*?)\*\*", line[column])[1] for line in TABLE]
     assert verdicts == [finding.verdict for finding in wanted]
+
+
+def test_accuracies_on_mnist_are_those_of_the_results():
+    runs = json.loads((ROOT / "benchmarks" / "results" / "mnist.json").read_text())["runs"]
+    *first, last = (f"{run['accuracy'][-1]:.2f}" for run in runs)
+    assert f"Ours: {', '.join(first)} and {last} % with seeds 0 to {len(runs) - 1}" in PAGE
