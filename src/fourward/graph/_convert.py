@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, summarize
-from fourward.graph import _sparse
+from fourward.graph import _integers, _sparse
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -76,16 +77,21 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
     edges.
     """
     unordered, pairs = isinstance(pairs, set | frozenset), _as_array_or_list(pairs)
+    labels = None if nodes is None else as_labels(nodes)
     array = _integer_pairs(pairs)
     if array is not None:
-        return _from_integer_array(array, nodes)
-    if unordered and nodes is None:
+        graph = _sort_integers(array) if labels is None else _look_up_integers(array, labels, nodes)
+        if graph is not None:
+            return graph
+        pairs = array.tolist()
+    if unordered and labels is None:
         raise GraphError(
             "edges must not be a set, whose order, and with it that of the nodes and features, differs between runs. "
             "Pass a list of edges, or the order of the nodes as nodes=."
         )
     listed = [_pair(pair, k) for k, pair in enumerate(pairs)]
-    labels = as_labels(nodes) if nodes is not None else tuple(dict.fromkeys(v for pair in listed for v in pair))
+    if labels is None:
+        labels = tuple(dict.fromkeys(v for pair in listed for v in pair))
     index = {label: i for i, label in enumerate(labels)}
     missing = dict.fromkeys(v for pair in listed for v in pair if v not in index)
     if missing:
@@ -201,10 +207,11 @@ def _as_array_or_list(pairs: Any) -> Any:
 
 
 def _integer_pairs(pairs: Any) -> IntArray | None:
-    """The pairs as an (E, 2) integer array if that is what they are, else None."""
+    """The pairs as an (E, 2) array of int64 or uint64 if they are integers that fit, else None."""
     if isinstance(pairs, np.ndarray):
-        return pairs.astype(np.int64, copy=False) if np.issubdtype(pairs.dtype, np.integer) else None
-    if not pairs or not all(map(_is_integer_pair, pairs)):
+        return _integers.as_int64_or_uint64(pairs) if np.issubdtype(pairs.dtype, np.integer) else None
+    are_pairs = all(issubclass(kind, tuple | list) for kind in set(map(type, pairs))) and set(map(len, pairs)) == {2}
+    if not are_pairs or not _integers.are_integers(chain.from_iterable(pairs)):
         return None
     try:
         return np.array(pairs, dtype=np.int64)
@@ -212,53 +219,41 @@ def _integer_pairs(pairs: Any) -> IntArray | None:
         return None
 
 
-def _is_integer_pair(pair: Any) -> bool:
-    return isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_integer, pair))
-
-
 def is_integer(label: Any) -> bool:
     """Whether a label is an int of Python or NumPy; bools aren't."""
     return isinstance(label, int | np.integer) and not isinstance(label, bool)
 
 
-def _from_integer_array(array: IntArray, nodes: Nodes) -> EdgeList:
+def _look_up_integers(array: IntArray, labels: Labels, nodes: Nodes) -> EdgeList | None:
+    """Pairs of labels that `nodes` lists; None if neither int64 nor uint64 holds these and the pairs."""
+    if not isinstance(labels, range) and not _integers.are_integers(labels):
+        raise GraphError(f"edges have integer labels, but nodes= lists others: {summarize(labels)}.")
+    result = _integers.look_up(array, labels)
+    if result is None:
+        return None
+    index, unknown = result
+    if len(unknown) and isinstance(nodes, int | np.integer):
+        label = unknown.min() if unknown.min() < 0 else unknown.max()
+        raise GraphError(f"expected labels from 0 to {int(nodes) - 1} for nodes={nodes}, got an edge at {label}.")
+    if len(unknown):
+        raise GraphError(f"edges have labels that nodes= doesn't list: {summarize(np.unique(unknown).tolist())}.")
+    return EdgeList(index[:, 0], index[:, 1], labels, directed=True)
+
+
+def _sort_integers(array: IntArray) -> EdgeList:
+    """Pairs of integer labels; the nodes are in ascending order."""
     source, target = array[:, 0], array[:, 1]
-    labels: Labels
-    if isinstance(nodes, int | np.integer):
-        labels = as_labels(nodes)
-        if array.size and (array.min() < 0 or array.max() >= len(labels)):
-            label = array.min() if array.min() < 0 else array.max()
-            raise GraphError(f"expected labels from 0 to {int(nodes) - 1} for nodes={nodes}, got an edge at {label}.")
-        return EdgeList(source, target, labels, directed=True)
-    if nodes is not None:
-        labels = as_labels(nodes)
-        if not all(map(is_integer, labels)):
-            raise GraphError(f"edges have integer labels, but nodes= lists others: {summarize(labels)}.")
-        index, unknown = _look_up_integers(array, np.array(labels, dtype=np.int64))
-        if len(unknown):
-            raise GraphError(f"edges have labels that nodes= doesn't list: {summarize(np.unique(unknown).tolist())}.")
-        return EdgeList(index[:, 0], index[:, 1], labels, directed=True)
     low, high = (int(array.min()), int(array.max())) if array.size else (0, -1)
-    if low < 0 or high > 4 * array.size + 1024:  # scattered integers: sort them instead of counting
-        values, inverse = np.unique(array, return_inverse=True)
-        inverse = inverse.reshape(array.shape)
-        return EdgeList(inverse[:, 0], inverse[:, 1], tuple(values.tolist()), directed=True)
+    if low < 0 or high > 4 * array.size + 1024:  # scattered integers: look them up instead of counting
+        values, index = _integers.number(array)
+        return EdgeList(index[:, 0], index[:, 1], tuple(values.tolist()), directed=True)
     present = np.zeros(high + 1, np.bool_)
     present[source] = True
     present[target] = True
     if present.all():
         return EdgeList(source, target, range(high + 1), directed=True)
-    index = np.cumsum(present) - 1
-    return EdgeList(index[source], index[target], tuple(np.flatnonzero(present).tolist()), directed=True)
-
-
-def _look_up_integers(array: IntArray, labels: IntArray) -> tuple[IntArray, IntArray]:
-    """The index in `labels` of each entry of the array, and the entries that aren't in it."""
-    if not len(labels):
-        return np.zeros(array.shape, np.int64), array.ravel()
-    by_value = np.argsort(labels, kind="stable")
-    index = by_value[np.searchsorted(labels, array, sorter=by_value).clip(max=len(labels) - 1)]
-    return index, array[labels[index] != array]
+    position = np.cumsum(present) - 1
+    return EdgeList(position[source], position[target], tuple(np.flatnonzero(present).tolist()), directed=True)
 
 
 def _pair(pair: Any, k: int) -> tuple[Hashable, Hashable]:
@@ -287,14 +282,18 @@ def as_numpy(values: Any) -> Any:
 
 def label_list(labels: Any, name: str) -> list[Hashable]:
     """Labels as a list, checked to be hashable; `name` is the argument's, for errors."""
+    labels = as_numpy(labels)
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise GraphError(f"{name} must be a list of labels, such as ['a', 'b'], got {labels!r}.")
     if isinstance(labels, set | frozenset):
         raise GraphError(f"{name} must be ordered, got a {type(labels).__name__}. Pass a list of labels.")
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer):
+        return list(labels.tolist())
     listed = list(labels)
-    for label in listed:
-        if not isinstance(label, Hashable):
-            raise GraphError(f"{name} must be hashable labels, such as numbers, strings or tuples, got {label!r}.")
+    unhashable = {kind for kind in set(map(type, listed)) if not issubclass(kind, Hashable)}
+    if unhashable:
+        label = next(label for label in listed if type(label) in unhashable)
+        raise GraphError(f"{name} must be hashable labels, such as numbers, strings or tuples, got {label!r}.")
     return listed
 
 

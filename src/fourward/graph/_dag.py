@@ -170,8 +170,8 @@ class Dag:
         """Check, sort and freeze node indices that are known to be in range; every constructor ends here."""
         num_nodes = len(labels)
         _validation.check_size(num_nodes)
+        source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
         _validation.check_self_loops(source, target, labels)
-        source, target = np.ascontiguousarray(source), np.ascontiguousarray(target)
         length, in_degree = longest_paths(source, target, num_nodes)
         if length.min() < 0:
             raise CycleError([labels[v] for v in find_cycle(source, target, length < 0)])

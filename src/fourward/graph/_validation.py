@@ -77,10 +77,12 @@ def check_size(num_nodes: int) -> None:
 
 def check_labels(labels: Labels) -> None:
     """Raise if two nodes have the same label, or if a label is text that no file can hold."""
-    for label in () if isinstance(labels, range) else labels:
-        if isinstance(label, str | tuple):
+    if isinstance(labels, range):
+        return
+    if any(issubclass(kind, str | tuple) for kind in set(map(type, labels))):
+        for label in labels:
             check_text(label, "labels")
-    if not isinstance(labels, range) and len(set(labels)) != len(labels):
+    if len(set(labels)) != len(labels):
         raise GraphError(f"duplicate labels: {_repeated(labels)}. Labels must be unique.")
 
 
@@ -99,7 +101,7 @@ def check_text(value: Any, name: str) -> None:
 def make_label_lookup(labels: Labels) -> Callable[[Hashable], int | None]:
     """A function from label to node index, or to None; labels 0 to N-1 need no dictionary of N entries."""
     if isinstance(labels, range):
-        return lambda label: int(label) if is_integer(label) and label in labels else None  # type: ignore[call-overload]
+        return lambda label: labels.index(label) if is_integer(label) and label in labels else None  # type: ignore[arg-type]
     return {label: node for node, label in enumerate(labels)}.get
 
 
