@@ -71,7 +71,7 @@ class Dag:
             inputs: Labels of the input nodes, in feature order. Default: all sources.
             outputs: Labels of the output nodes, in order. Default: all sinks.
         """
-        return cls.from_edge_list(_convert.from_pairs(edges, nodes), inputs=inputs, outputs=outputs)
+        return cls._from_checked(_convert.from_pairs(edges, nodes), inputs, outputs)
 
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
@@ -147,8 +147,13 @@ class Dag:
     def from_edge_list(cls, graph: EdgeList, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
         """From an `EdgeList`, as `fourward.files.read` returns one; its own inputs and outputs are the default."""
         _validation.check_directed(graph)
-        _validation.check_labels(graph.labels)
         _validation.check_endpoints(graph)
+        return cls._from_checked(graph, inputs, outputs)
+
+    @classmethod
+    def _from_checked(cls, graph: EdgeList, inputs: LabelChoice, outputs: LabelChoice) -> Dag:
+        """From a directed graph whose edges are known to join its nodes."""
+        _validation.check_labels(graph.labels)
         ends = [
             None if labels is None else _validation.look_up_labels(labels, graph.labels, role)
             for role, labels in (
@@ -175,11 +180,13 @@ class Dag:
         length, in_degree = longest_paths(source, target, num_nodes)
         if length.min() < 0:
             raise CycleError([labels[v] for v in find_cycle(source, target, length < 0)])
+        for role, nodes in (("input", inputs), ("output", outputs)):
+            if nodes is not None:
+                _validation.check_ends(nodes, labels, role)
+        if inputs is not None:
+            _validation.check_inputs(inputs, in_degree, labels)
         inputs = np.flatnonzero(in_degree == 0) if inputs is None else inputs
         outputs = np.flatnonzero(length == 0) if outputs is None else outputs
-        for role, nodes in (("input", inputs), ("output", outputs)):
-            _validation.check_ends(nodes, labels, role)
-        _validation.check_inputs(inputs, in_degree, labels)
         order = _execution_order(length, in_degree, inputs)
         edges, start = sort_edges(source, target, _inverse(order))
         _validation.check_duplicates(edges[0], edges[1], labels)

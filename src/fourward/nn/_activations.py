@@ -54,7 +54,7 @@ def resolve_activations(
     code = np.full(dag.num_nodes, _encode(default, custom), np.int32)
     if output_activation is not None:
         code[dag.outputs] = _encode(output_activation, custom)
-    inputs = set(dag.inputs.tolist())
+    inputs = set(dag.inputs.tolist()) if by_label else set()
     for label, neuron_activation in by_label.items():
         node = dag.index(label)
         if node in inputs:

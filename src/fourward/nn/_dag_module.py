@@ -43,8 +43,11 @@ class DagModule(nn.Module, ABC):
         self._device = torch.get_default_device() if device is None else torch.device(device)
         _check_options(dag, dropout, layering, self._device, self._dtype)
         self.dag = dag
-        self.layering = push_sources(dag, longest_path(dag)) if layering is None else layering
-        self.layering.verify()
+        if layering is None:
+            layering = push_sources(dag, longest_path(dag))
+        else:
+            layering.verify()
+        self.layering = layering
         code, self.custom_activations = resolve_activations(dag, activation, output_activation)
         self.plan = build_plan(dag, self.layering, code)
         self._features = (dag.num_inputs,)

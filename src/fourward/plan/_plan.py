@@ -115,20 +115,22 @@ def build_plan(dag: Dag, layering: Layering, code: IntArray, nodes: IntArray | N
     """
     check_same_graph(dag, layering)
     neurons = dag.neurons
-    by_level = np.lexsort((neurons, layering.level[neurons]))
-    order = np.concatenate((dag.inputs, neurons[by_level])).astype(np.int32)
-    level_size = np.bincount(layering.level[neurons])
+    level = layering.level[neurons]
+    by_level = np.argsort(level, kind="stable")  # and so by node index within a level
+    order = np.concatenate((dag.inputs, neurons[by_level]))
+    level_size = np.bincount(level)
     level_size = level_size[level_size > 0]
     if np.array_equal(order, dag.order):
         position, edge, source, edge_start = dag.position, None, dag.position[dag.source], dag.in_start
     else:
         position, edge, source, edge_start = _sort_edges(dag, order)
-    plan_code = np.where(np.arange(dag.num_nodes) < dag.num_inputs, 0, code[order])
+    plan_code = code[order].astype(np.int32)
+    plan_code[: dag.num_inputs] = 0
     arrays = (
         order,
         position,
         dag.num_inputs + np.concatenate(([0], np.cumsum(level_size))),
-        plan_code.astype(np.int32),
+        plan_code,
         edge,
         source,
         edge_start,

@@ -15,6 +15,7 @@ import ast
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 from fourward.errors import ActivationError
@@ -39,7 +40,7 @@ class Activation:
     torch_formula: str  #: f(z) over the functions of torch and torch.nn.functional, for autograd
     bounds: tuple[float, float] = (-math.inf, math.inf)  #: no f(z) is below the first, or above the second
 
-    @property
+    @cached_property
     def needs_z(self) -> bool:
         """Whether the derivative is written in z, so that a backward pass needs z and not just a = f(z)."""
         return any(isinstance(n, ast.Name) and n.id == "z" for n in ast.walk(ast.parse(self.derivative)))
