@@ -188,10 +188,14 @@ class Dag:
         inputs = np.flatnonzero(in_degree == 0) if inputs is None else inputs
         outputs = np.flatnonzero(length == 0) if outputs is None else outputs
         order = _execution_order(length, in_degree, inputs)
-        edges, start = sort_edges(source, target, _inverse(order))
+        position = _inverse(order)
+        edges, start = sort_edges(source, target, position)
         _validation.check_duplicates(edges[0], edges[1], labels)
         arrays = (inputs.astype(np.int32), outputs.astype(np.int32), order, start, length)
-        return cls(readonly(edges.T), labels, *map(readonly, arrays))
+        dag = cls(readonly(edges.T), labels, *map(readonly, arrays))
+        # Cached properties whose values are known already.
+        vars(dag).update(position=readonly(position), in_degree=readonly(in_degree.astype(np.int32)))
+        return dag
 
     @property
     def num_nodes(self) -> int:

@@ -27,8 +27,8 @@ class Layering:
     level: IntArray  #: (N,) the layer of each node
 
     def __post_init__(self) -> None:
-        level = np.array(self.level)
-        if level.shape != (self.dag.num_nodes,) or not np.issubdtype(level.dtype, np.integer):
+        level = np.asarray(self.level)
+        if level.shape != (self.dag.num_nodes,) or level.dtype.kind not in "iu":
             raise LayeringError(
                 f"expected one integer level for each of {self.dag.num_nodes:,} nodes, "
                 f"got {level.dtype} of shape {level.shape}."

@@ -51,11 +51,12 @@ class DagModule(nn.Module, ABC):
         code, self.custom_activations = resolve_activations(dag, activation, output_activation)
         self.plan = build_plan(dag, self.layering, code)
         self._features = (dag.num_inputs,)
-        self.custom_activations.to(device=self._device, dtype=self._dtype)
+        if self.custom_activations:
+            self.custom_activations.to(device=self._device, dtype=self._dtype)
         self.dropout = float(dropout)
         self.seed = _expand_seed(seed)
         self.passes: Tensor
-        self.register_buffer("passes", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64, device=self._device), persistent=False)
 
     def _initial_parameters(self, init: Init, bias: bool) -> tuple[Tensor, Tensor | None]:
         """Weights (E,) and, with bias, biases (N-I,), drawn from the seed, on the CPU."""

@@ -78,7 +78,6 @@ class FourWard(DagModule):
         weight, biases = self._initial_parameters(init, bias)
         self.weight = nn.Parameter(weight.to(self._device))
         self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(self._device)))
-        self.passes = self.passes.to(self._device)
         self._sizes = (dag.num_edges,), (len(dag.neurons),)
         self.choice = self._choose_engine()
         self.runner = self._prepare_runner()
