@@ -47,8 +47,9 @@ test-extras: .venv/ready
 test-gpu: .venv/ready
 	$(BIN)/python tools/test_gpu.py
 
+# BENCH="--only real --graphs DIR --before CHECKOUT": real graphs alone, in ten minutes, with circuits and an earlier commit.
 bench-cpu: .venv/ready
-	$(BIN)/python -m benchmarks.cpu
+	$(BIN)/python -m benchmarks.cpu $(BENCH)
 
 # On a GPU. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, scipy, networkx and
 # numba; ten minutes.

@@ -1,6 +1,7 @@
-"""The CPU benchmark: `make bench-cpu`, or `python -m benchmarks.cpu [--quick]`.
+"""The CPU benchmark: `make bench-cpu`, or `python -m benchmarks.cpu [--quick] [--only real]`.
 
-All methods alternate in one process; medians. Writes benchmarks/results/cpu.json, a table and a plot.
+All methods alternate in one process; medians. Writes benchmarks/results/cpu.json, a table and a plot; and real.json and
+real.md, of real graphs (`benchmarks.real`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import baselines
+from benchmarks import baselines, real
 from benchmarks.report import write_cpu_report
 from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward import Dag, FourWard, connectomes, generate, paper
@@ -34,7 +36,7 @@ MOST_PAIRS = 4_000
 PASSES = 2
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark, or a quick part of it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
     parser.add_argument(
@@ -44,8 +46,17 @@ def main() -> None:
         "--fresh", action="store_true", help="measure again what needs new processes, and update the stored results"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    options = parser.parse_args()
+    parser.add_argument("--only", choices=["real"], help="measure real graphs alone, ten minutes")
+    parser.add_argument("--graphs", type=Path, help="folder of memctrl.npz and log2.npz, arrays `edges` and `nodes`")
+    parser.add_argument("--before", type=Path, help="checkout of another commit, to be timed in turn on real graphs")
+    parser.add_argument("--out", type=Path, help="folder for the results of real graphs; default: the stored ones")
+    options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
+    if options.out is None and not options.quick:
+        options.out = RESULTS
+    if options.only == "real":
+        real.main(options)
+        return
     if options.fresh:
         data = json.loads((RESULTS / "cpu.json").read_text()) | fresh_parts()
         write_results("cpu", data)
@@ -75,6 +86,7 @@ def main() -> None:
         data |= fresh_parts()
         print(write_results("cpu", data))
         write_cpu_report(data)
+    real.main(options)
 
 
 def measure(dag: Dag, label: dict[str, Any], batches: tuple[int, ...]) -> list[dict[str, Any]]:

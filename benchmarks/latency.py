@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +38,38 @@ TURN_SECONDS = 2e-4
 TOLERANCE = 1e-5  # largest error of the outputs of each contestant
 
 
-def measure(dag: Dag, folder: Path, seconds: float = 5.0) -> dict[str, Any]:
+def measure(dag: Dag, folder: Path, seconds: float = 5.0, columns: Collection[str] = tuple(COLUMNS)) -> dict[str, Any]:
     """Microseconds of a sample for each contestant, whose outputs are compared first, and the nodes of both graphs."""
     net = FourWard(dag, "tanh", seed=0).eval()
     x = torch.randn(1, dag.num_inputs, generator=torch.Generator().manual_seed(0))
-    for suffix in (".c", ".onnx", ".pt2"):
-        exchange.export(net, folder / f"net{suffix}")
-    program = torch.export.load(folder / "net.pt2")
-    calls = {"fourward": lambda: net(x), "pt2": _bind(program.module(), x)}
-    calls |= {"c": _call_c(folder, x, dag.num_outputs), "onnx": _call_onnx(folder / "net.onnx", x)}
+    nodes = {}
+    calls: dict[str, Callable[[], Any]] = {"fourward": lambda: net(x)}
+    for name in columns:
+        if name != "fourward":
+            exchange.export(net, folder / f"net.{name}")
+    if "pt2" in columns:
+        program = torch.export.load(folder / "net.pt2")
+        calls["pt2"] = _bind(program.module(), x)
+        nodes["pt2_nodes"] = sum(node.op == "call_function" for node in program.graph.nodes)
+    if "c" in columns:
+        calls["c"] = _call_c(folder, x, dag.num_outputs)
+    if "onnx" in columns:
+        calls["onnx"] = _call_onnx(folder / "net.onnx", x)
+        nodes["onnx_nodes"] = len(onnx.load(folder / "net.onnx").graph.node)
     with torch.no_grad():
         expected = net.double()(x.double())
         net.float()
         for name, call in calls.items():
             error = (torch.as_tensor(call()) - expected).abs().max().item()
             assert error < TOLERANCE, f"{name} differs by {error:.3g}"
-        turns = {name: _turn(calls[name]) for name in COLUMNS}
+        turns = {name: _turn(calls[name]) for name in columns}
         times = alternate(turns, HostClock(), seconds=seconds, min_rounds=5)
     return {
         "nodes": dag.num_nodes,
         "edges": dag.num_edges,
         "layers": net.layering.height,
         "microseconds": {name: 1e6 * value for name, value in times.items()},
-        "onnx_nodes": len(onnx.load(folder / "net.onnx").graph.node),
-        "pt2_nodes": sum(node.op == "call_function" for node in program.graph.nodes),
+        **nodes,
     }
 
 
