@@ -71,8 +71,8 @@ def assert_matches_torch(dag, batch, dtype=torch.float32, order=None, all_nodes=
     (out * weights.to(dtype)).sum().backward()
     (want * weights).sum().backward()
     for got, expected in ((x, x64), (ours.weight, theirs.weight), (ours.bias, theirs.bias)):
-        if expected.grad is None:  # a graph without edges
-            assert got.numel() == 0
+        if expected.grad is None:  # no output depends on it
+            assert got.grad is None or not got.grad.any()
         else:
             assert_near(got.grad, expected.grad)
 

@@ -16,7 +16,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from fourward.engine._cpu.simd import for_each_group
-from fourward.engine._cpu.vector_math import VectorMath, times_grad
+from fourward.engine._cpu.vector_math import VectorMath
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, hash32
 from fourward.plan.activations import ACTIVATIONS
 
@@ -41,9 +41,9 @@ def _activation(formula: str):
     return apply
 
 
-def _derivative(formula: str, needs_z: bool):
+def _backward(formula: str, needs_z: bool):
     """An intrinsic of (grads, a_row, z_row, width, unscale): grads *= f'(z), from a = a_row * unscale or from z."""
-    expression = times_grad(ast.parse(formula, mode="eval").body)
+    expression = ast.parse(formula, mode="eval").body
     compares_only = all(
         isinstance(node, ast.Compare)
         or not any(isinstance(n, ast.Name) and n.id == "a" for n in ast.iter_child_nodes(node))
@@ -97,7 +97,7 @@ activate = _generate("activate", lambda row: _activation(row.formula), "row, wid
 #: that is enough, else from z_row. `unscale` is the reciprocal of what dropout multiplied a with.
 multiply_by_derivative = _generate(
     "multiply_by_derivative",
-    lambda row: _derivative(row.derivative, row.needs_z),
+    lambda row: _backward(row.backward, row.needs_z),
     "grads, a_row, z_row, width, unscale",
 )
 

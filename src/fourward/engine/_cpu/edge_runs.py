@@ -64,7 +64,7 @@ def backward_edges(plan: Plan, schedule: Schedule) -> BackwardEdges:
 
 def forward_runs(plan: Plan, schedule: Schedule) -> Runs | None:
     """The runs of a forward pass, or None if each node's edges are one run, in the order of the schedule."""
-    if schedule.reuses_rows:
+    if not _may_split(plan, schedule):
         return None
     first, last = plan.edge_start[schedule.position], plan.edge_start[schedule.position + 1]
     inputs, needed = int(np.count_nonzero(schedule.position[: schedule.needed] < plan.dag.num_inputs)), schedule.needed
@@ -78,7 +78,7 @@ def backward_runs(plan: Plan, schedule: Schedule, edges: BackwardEdges) -> Runs 
     Counted from the last step that is needed, the edges out of a node lead to nodes before it, just as the edges into
     it do in a forward pass. Inputs come last.
     """
-    if schedule.reuses_rows:
+    if not _may_split(plan, schedule):
         return None
     needed = schedule.needed
     inputs = int(np.count_nonzero(schedule.position[:needed] < plan.dag.num_inputs))
@@ -86,6 +86,11 @@ def backward_runs(plan: Plan, schedule: Schedule, edges: BackwardEdges) -> Runs 
     first, last = (np.ascontiguousarray(array[:needed][::-1]) for array in (edges.first, edges.needed))
     runs = _split_runs(bounds, first, last, needed - 1 - schedule.step[plan.target[edges.edge]])
     return runs and runs._replace(step=needed - 1 - runs.step)
+
+
+def _may_split(plan: Plan, schedule: Schedule) -> bool:
+    """Whether steps are levels, and there are as many edges as splitting takes."""
+    return not schedule.reuses_rows and plan.dag.num_edges >= MIN_EDGES * BLOCK
 
 
 def _split_runs(bounds: IntArray, first: IntArray, last: IntArray, other: IntArray) -> Runs | None:

@@ -273,13 +273,3 @@ _LOG1P_TO_1 = (
     0.9999999952885702, -0.499999024298645, 0.3332996252475918, -0.2495413439575654, 0.19675941945684466,
     -0.15305598146213226, 0.1060366157075766, -0.05695957855782248, 0.019851476272514393, -0.003244026402675279,
 )  # fmt: skip
-
-
-def times_grad(formula: ast.expr) -> ast.expr:
-    """The product of grad and a formula. Zeros stay zeros, where a product with an infinite grad would be NaN."""
-    if isinstance(formula, ast.Call) and isinstance(formula.func, ast.Name) and formula.func.id == "where":
-        test, body, orelse = formula.args
-        return ast.Call(formula.func, [test, times_grad(body), times_grad(orelse)], [])
-    if isinstance(formula, ast.Constant) and formula.value in (0, 1):
-        return ast.Name("grad") if formula.value == 1 else formula
-    return ast.BinOp(ast.Name("grad"), ast.Mult(), formula)
