@@ -8,6 +8,10 @@ A file holds named tensors, and in its header, under the key "fourward", a JSON 
     network.level       (N,) int32, the layering
     network.activation  (N-I,) int32, indices into the list "activations" of the JSON's "network"
     network.weight      (E,); network.bias (N-I,), absent without biases
+    network.sign        (E,) int8; network.frozen (E,) bool; network.tied (E,) int64; network.scale (E,) float64: the
+                        constraints, each absent if there is none; with any of them network.free_weight (F,), the
+                        parameters
+    network.attributes  bytes of a JSON object: (N,) values of the nodes by name; absent if there are none
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from fourward.errors import EngineError, FileError, FourwardError, GraphError
 from fourward.graph._convert import Labels, is_integer
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
+from fourward.nn._constraint_options import EdgeConstraints
 from fourward.nn._fourward import FourWard, builtin_activation_names, check_network, from_parameters
 
 Tensors = dict[str, Tensor]
@@ -83,11 +88,16 @@ def serialize_network(net: FourWard) -> tuple[Tensors, Metadata]:
         f"network.{name}": torch.tensor(array.astype(np.int32)) for name, array in zip(_ARRAYS, arrays, strict=True)
     }
     if not _are_indices(dag.labels):
-        text = json.dumps([_encode_label(label) for label in dag.labels]).encode()
-        tensors["network.labels"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        tensors["network.labels"] = _encode_json([_encode_label(label) for label in dag.labels])
     tensors["network.weight"] = net.weight.detach().cpu()
     if net.bias is not None:
         tensors["network.bias"] = net.bias.detach().cpu()
+    if net.constraints is not None:
+        arrays_by_name = net.constraints.arrays._asdict()
+        tensors |= {f"network.{name}": torch.tensor(a) for name, a in arrays_by_name.items() if a is not None}
+        tensors["network.free_weight"] = net.constraints.free_weight.detach().cpu()
+    if dag.attributes:
+        tensors["network.attributes"] = _encode_json({name: list(values) for name, values in dag.attributes.items()})
     return tensors, {"nodes": dag.num_nodes, "activations": list(table), "dropout": net.dropout, "seed": net.seed}
 
 
@@ -99,6 +109,8 @@ def deserialize_network(
         info = metadata["network"]
         arrays = {name: tensors[f"network.{name}"].numpy() for name in _ARRAYS}
         dag = _build_dag(arrays, tensors.get("network.labels"), info["nodes"])
+        if "network.attributes" in tensors:
+            dag = dag.with_attributes(_decode_json(tensors["network.attributes"]))
         names = [info["activations"][k] for k in arrays["activation"]]
         weight, bias = tensors["network.weight"], tensors.get("network.bias")
         for name, values in (("weights", weight), ("biases", bias)):
@@ -106,7 +118,14 @@ def deserialize_network(
                 raise FileError(f"expected {name} of a floating point dtype of 16 to 64 bits, got {values.dtype}.")
         weight = dag.align(weight, arrays["edges"], by="index")
         options |= {"dropout": info["dropout"], "layering": Layering(dag, arrays["level"]), "dtype": weight.dtype}
+        options |= {
+            name: dag.align(tensors[f"network.{name}"].numpy(), arrays["edges"], by="index")
+            for name in EdgeConstraints._fields
+            if f"network.{name}" in tensors
+        }
         net = from_parameters(dag, weight, bias, names, **options)
+        if net.constraints is not None and np.array_equal(arrays["edges"], dag.edges):
+            _load_free_weight(net.constraints.free_weight, tensors["network.free_weight"])
         net.seed = int(info["seed"])
         return net
 
@@ -181,10 +200,29 @@ def _build_dag(arrays: Mapping[str, Any], encoded_labels: Tensor | None, num_nod
         raise GraphError(f"expected {num_nodes:,} levels, one for each node, got {len(arrays['level']):,}.")
     labels: Labels = range(num_nodes)
     if encoded_labels is not None:
-        labels = tuple(_decode_label(label) for label in json.loads(bytes(encoded_labels.numpy())))
+        labels = tuple(_decode_label(label) for label in _decode_json(encoded_labels))
     if len(labels) != num_nodes:
         raise GraphError(f"expected {num_nodes:,} labels, got {len(labels):,}.")
     return Dag.from_arrays(arrays["edges"], labels=labels, inputs=arrays["inputs"], outputs=arrays["outputs"])
+
+
+def _load_free_weight(parameter: Tensor, values: Tensor) -> None:
+    """Set the parameters under constraints: the effective weights give them only up to rounding."""
+    if values.shape != parameter.shape or values.dtype != parameter.dtype:
+        raise FileError(
+            f"expected {len(parameter):,} parameters of {parameter.dtype}, got {values.dtype} of shape "
+            f"{tuple(values.shape)}."
+        )
+    with torch.no_grad():
+        parameter.copy_(values)
+
+
+def _encode_json(value: Any) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _decode_json(encoded: Tensor) -> Any:
+    return json.loads(bytes(encoded.numpy()))
 
 
 def _are_indices(labels: Labels) -> bool:

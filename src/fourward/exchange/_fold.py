@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fourward._arrays import IntArray
 from fourward.errors import OptionError, WeightError
-from fourward.graph import _convert
+from fourward.graph import _annotated, _convert
 from fourward.graph._dag import Dag
 from fourward.nn._activations import ActivationLike
 from fourward.nn._fourward import FourWard, from_parameters
@@ -107,15 +107,32 @@ def _join(
         inputs=inputs if before is None else first,
         outputs=outputs if after is None else last,
     )
+    if dag.attributes:
+        pad = (None,) * len(features), (None,) * len(targets)
+        joined = joined.with_attributes({name: (*pad[0], *v, *pad[1]) for name, v in dag.attributes.items()})
+    pairs = np.concatenate(edges)
     return from_parameters(
         joined,
-        joined.align(torch.cat(weights), np.concatenate(edges), by="index"),
+        joined.align(torch.cat(weights), pairs, by="index"),
         bias[joined.neurons],
         [activations[v] for v in joined.neurons.tolist()],
         seed=0,
         dtype=dtype,
         device=net.weight.device,
+        **_extend_constraints(net, joined, pairs),
     )
+
+
+def _extend_constraints(net: FourWard, joined: Dag, pairs: IntArray) -> dict[str, Any]:
+    """The constraints of the network's edges, the first of `pairs`, as options; the other edges are free."""
+    if net.constraints is None:
+        return {}
+    options, count = {}, len(pairs) - net.dag.num_edges
+    for name, array in net.constraints.arrays._asdict().items():
+        if array is not None:
+            extended = np.concatenate((array, np.full(count, _annotated.CONSTRAINTS[name], array.dtype)))
+            options[name] = joined.align(extended, pairs, by="index")
+    return options
 
 
 def _edges(affine: _Affine, sources: IntArray, targets: IntArray) -> tuple[IntArray, Tensor]:

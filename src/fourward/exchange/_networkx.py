@@ -10,12 +10,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from fourward.errors import ActivationError, FourwardError, Repair, WeightError, pluralize, summarize
+from fourward.errors import ActivationError, FourwardError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
 from fourward.graph._annotated import AnnotatedDag, Orient
 from fourward.graph._dag import LabelChoice
 from fourward.nn._activations import ActivationLike
-from fourward.nn._fourward import FourWard, builtin_activation_names, from_parameters
+from fourward.nn._fourward import FourWard, builtin_activation_names, constraint_arrays, from_parameters
 
 
 def from_networkx(
@@ -76,7 +76,7 @@ def read_network(
         annotated = files.read_dag(path, **options)
     try:
         return from_annotated(annotated, activation, **(net_options or {}))
-    except (WeightError, ActivationError) as error:
+    except (WeightError, ActivationError, OptionError) as error:
         error.prepend(str(path))
         raise
 
@@ -105,11 +105,19 @@ def from_annotated(annotated: AnnotatedDag, activation: ActivationLike | None = 
             Repair("activation", ..., "set the activation of these"),
         )
     weight = np.zeros(0) if weight is None else weight
+    options = {name: _as_option(name, values) for name, values in annotated.constraints.items()} | options
     return from_parameters(dag, weight, annotated.bias, activations, **options)  # type: ignore[arg-type]
+
+
+def _as_option(name: str, values: Any) -> Any:
+    """A constraint as FourWard takes it, from the floats of a file."""
+    dtype: Any = {"frozen": np.bool_, "tied": np.int64}.get(name, np.float64)
+    return values.astype(dtype)
 
 
 def write_graph(net: FourWard, path: str | Path, format: str | None = None) -> None:
     """Write the graph with weights, biases and activations to a graph file."""
     destination = f"a {files.infer_format(path, format)} file"
     names = builtin_activation_names(net, destination, "export to .pt2")
-    files.write(net.dag, path, weight=net.weight, bias=net.bias, activation=names, format=format)
+    values = {"weight": net.weight, "bias": net.bias, "activation": names, "constraints": constraint_arrays(net)}
+    files.write(net.dag, path, format=format, **values)  # type: ignore[arg-type]

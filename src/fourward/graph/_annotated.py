@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _convert, _validation
+from fourward.graph._attributes import NO_ATTRIBUTES, Attributes, node_attributes
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag, LabelChoice
 from fourward.graph.orient import Seed, find_feedback, make_generator, orient_along
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
+#: Constraints of a network, by the names of FourWard's options, and what an edge without a value has.
+CONSTRAINTS = {"sign": 0, "frozen": 0, "tied": -1, "scale": 1}
 REMOVE_FEEDBACK = Repair("remove_feedback", True, "remove a small set of edges, which breaks all cycles")
+_PREFIX = "fourward_"  # before the names of constraints, as attributes of edges
+CONSTRAINT_ATTRIBUTES = tuple(_PREFIX + name for name in CONSTRAINTS)
 TOPOLOGY_ONLY = Repair("topology_only", True, "read the graph without weights, biases and activations")
 
 
@@ -32,6 +38,8 @@ class AnnotatedGraph(NamedTuple):
     activation: tuple[str | None, ...] | None = None  #: (N,) None for a node without one
     states_direction: bool = True  #: False for formats that can't tell directed from undirected graphs
     locate_edge: Callable[[int], str] | None = None  #: tells where edge k is in the file, such as "line 7"
+    attributes: Attributes = NO_ATTRIBUTES  #: (N,) values of the nodes, by name
+    constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`
 
     def to_dag(
         self,
@@ -55,13 +63,15 @@ class AnnotatedGraph(NamedTuple):
             annotated = _select_edges(annotated, np.flatnonzero(~is_feedback))
         graph, weight, bias, activation, *_ = annotated
         dag = _make_dag(annotated, inputs, outputs)
+        pairs = np.stack((graph.source, graph.target), -1)
         if weight is not None:
-            weight = dag.align(weight, np.stack((graph.source, graph.target), -1), by="index")
+            weight = dag.align(weight, pairs, by="index")
+        constraints = {name: dag.align(values, pairs, by="index") for name, values in annotated.constraints.items()}
         if bias is not None:
             bias = _neuron_biases(bias, dag)
         if activation is not None:
             activation = tuple(activation[v] for v in dag.neurons.tolist())
-        return AnnotatedDag(dag, weight, bias, activation, removed, merged)
+        return AnnotatedDag(dag, weight, bias, activation, removed, merged, constraints)
 
 
 class AnnotatedDag(NamedTuple):
@@ -73,13 +83,14 @@ class AnnotatedDag(NamedTuple):
     activation: tuple[str | None, ...] | None = None  #: (N-I,) in the order of dag.neurons
     removed: tuple[tuple[Hashable, Hashable], ...] = ()  #: feedback edges that were removed, by labels
     merged: int = 0  #: number of duplicate edges that were merged into another
+    constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`
 
 
 def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGraph:
     """A networkx graph with `weight` on edges, `bias` and `activation` on nodes, as `to_networkx` makes them."""
     edge_list = _convert.from_networkx(graph)
     if topology_only:
-        return AnnotatedGraph(edge_list)
+        return AnnotatedGraph(edge_list, attributes=node_attributes(graph))
     weight = _numbers([value for *_, value in graph.edges(data="weight")], "edges", "weight")
     if weight is not None and np.isnan(weight).any():
         missing = [(u, v) for u, v, value in graph.edges(data="weight") if value is None]
@@ -91,7 +102,14 @@ def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGrap
     bias = _numbers([value for _, value in graph.nodes(data="bias")], "nodes", "bias")
     activation = tuple(value for _, value in graph.nodes(data="activation"))
     has_activations = any(value is not None for value in activation)
-    return AnnotatedGraph(edge_list, weight, bias, activation if has_activations else None)
+    return AnnotatedGraph(
+        edge_list,
+        weight,
+        bias,
+        activation if has_activations else None,
+        attributes=node_attributes(graph),
+        constraints=_read_constraints(graph),
+    )
 
 
 def to_networkx(annotated: AnnotatedDag) -> nx.DiGraph:
@@ -101,10 +119,11 @@ def to_networkx(annotated: AnnotatedDag) -> nx.DiGraph:
     dag, weight, bias, activation, *_ = annotated
     graph = dag.to_networkx()
     labels, neurons = dag.labels, dag.neurons.tolist()
-    if weight is not None:
-        ends = zip(dag.edges.tolist(), weight.tolist(), strict=True)
-        by_pair: Mapping[Any, float] = {(labels[u], labels[v]): value for (u, v), value in ends}
-        nx.set_edge_attributes(graph, by_pair, "weight")
+    values = {} if weight is None else {"weight": weight}
+    values |= {_PREFIX + name: numbers for name, numbers in annotated.constraints.items()}
+    pairs = [(labels[u], labels[v]) for u, v in dag.edges.tolist()] if values else []
+    for attribute, numbers in values.items():
+        nx.set_edge_attributes(graph, dict(zip(pairs, numbers.tolist(), strict=True)), attribute)
     if bias is not None:
         for v, number in zip(neurons, bias.tolist(), strict=True):
             graph.nodes[labels[v]]["bias"] = float(number)
@@ -113,6 +132,16 @@ def to_networkx(annotated: AnnotatedDag) -> nx.DiGraph:
             if name is not None:
                 graph.nodes[labels[v]]["activation"] = name
     return graph
+
+
+def _read_constraints(graph: nx.Graph) -> dict[str, FloatArray]:
+    """(E,) the constraints that `to_networkx` wrote as attributes of edges."""
+    constraints = {}
+    for name, missing in CONSTRAINTS.items():
+        numbers = _numbers([value for *_, value in graph.edges(data=_PREFIX + name)], "edges", _PREFIX + name)
+        if numbers is not None:
+            constraints[name] = np.nan_to_num(numbers, nan=missing)
+    return constraints
 
 
 def _orient(annotated: AnnotatedGraph, orient: Orient, seed: Seed) -> AnnotatedGraph:
@@ -151,12 +180,14 @@ def _select_edges(annotated: AnnotatedGraph, edges: IntArray) -> AnnotatedGraph:
         graph=graph._replace(source=graph.source[edges], target=graph.target[edges]),
         weight=None if annotated.weight is None else annotated.weight[edges],
         locate_edge=None if locate is None else lambda k: locate(int(edges[k])),
+        constraints={name: values[edges] for name, values in annotated.constraints.items()},
     )
 
 
 def _make_dag(annotated: AnnotatedGraph, inputs: LabelChoice, outputs: LabelChoice) -> Dag:
     try:
-        return Dag.from_edge_list(annotated.graph, inputs=inputs, outputs=outputs)
+        dag = Dag.from_edge_list(annotated.graph, inputs=inputs, outputs=outputs)
+        return dag.with_attributes(annotated.attributes) if annotated.attributes else dag
     except CycleError as error:
         raise CycleError(error.cycle, REMOVE_FEEDBACK) from None
     except GraphError:

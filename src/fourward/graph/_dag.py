@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from fourward._arrays import IntArray, readonly
 from fourward.errors import CycleError, GraphError, OptionError, WeightError, pluralize, summarize
 from fourward.graph import _convert, _validation
 from fourward.graph._algorithms import find_cycle, longest_paths, sort_edges
+from fourward.graph._attributes import NO_ATTRIBUTES, Attributes, as_attributes, node_attributes
 from fourward.graph._convert import EdgeList, Labels, Nodes
 
 if TYPE_CHECKING:
@@ -77,9 +79,12 @@ class Dag:
     def from_networkx(cls, graph: nx.DiGraph, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
         """From a directed networkx graph, in its node order.
 
-        Inputs and outputs default to those of a graph made by `to_networkx`.
+        Inputs and outputs default to those of a graph made by `to_networkx`. Attributes of nodes whose values are text,
+        numbers or bools become `attributes`.
         """
-        return cls.from_edge_list(_convert.from_networkx(graph), inputs=inputs, outputs=outputs)
+        dag = cls.from_edge_list(_convert.from_networkx(graph), inputs=inputs, outputs=outputs)
+        attributes = node_attributes(graph)
+        return dag.with_attributes(attributes) if attributes else dag
 
     @classmethod
     def from_rustworkx(cls, graph: rx.PyDiGraph, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Dag:
@@ -254,6 +259,29 @@ class Dag:
         """(N,) number of edges on the longest path from a source to each node."""
         return readonly(longest_paths(self.target, self.source, self.num_nodes)[0])
 
+    @cached_property
+    def attributes(self) -> Attributes:
+        """Values of nodes by name, such as "class" or "transmitter": (N,) in node order, None for a missing value.
+
+        They describe nodes and don't count when graphs are compared.
+        """
+        return NO_ATTRIBUTES
+
+    def with_attributes(self, attributes: Mapping[str, Any]) -> Dag:
+        """This graph with these attributes of its nodes, besides those it has.
+
+        Args:
+            attributes: A mapping from name to values: one for each node, or a mapping from label to value. Values are
+                text, numbers or bools, and None for a node without one.
+
+        >>> dag = Dag.from_edges([("a", "c"), ("b", "c")]).with_attributes({"class": {"a": "sensory", "c": "motor"}})
+        >>> dag.attributes["class"]
+        ('sensory', None, 'motor')
+        """
+        copied = Dag(*(getattr(self, field.name) for field in fields(self)))
+        vars(copied)["attributes"] = MappingProxyType({**self.attributes, **as_attributes(attributes, self.labels)})
+        return copied
+
     def index(self, label: Hashable) -> int:
         """Index of the node with this label."""
         node = self._find_node(label) if isinstance(label, Hashable) else None
@@ -326,8 +354,13 @@ class Dag:
         return self.position[target].astype(np.int64) * self.num_nodes + self.position[source]
 
     def to_networkx(self) -> nx.DiGraph:
-        """A networkx DiGraph with these labels; inputs and outputs are stored as node attributes."""
-        return _convert.to_networkx(self.source, self.target, self.labels, self.inputs, self.outputs)
+        """A networkx DiGraph with these labels and attributes; inputs and outputs are stored as node attributes."""
+        graph = _convert.to_networkx(self.source, self.target, self.labels, self.inputs, self.outputs)
+        for name, values in self.attributes.items():
+            for label, value in zip(self.labels, values, strict=True):
+                if value is not None:
+                    graph.nodes[label][name] = value
+        return graph
 
     def to_rustworkx(self) -> rx.PyDiGraph:
         """A rustworkx PyDiGraph whose node payloads are the labels."""
@@ -369,7 +402,7 @@ class Dag:
 
     def __reduce__(self) -> tuple[Any, ...]:
         arrays = (self.edges, self.inputs, self.outputs, self.order, self.in_start, self.longest_path_to_sink)
-        return _restore, (self.labels, *arrays)
+        return _restore, (self.labels, *arrays), {"attributes": dict(self.attributes)} if self.attributes else None
 
     def __repr__(self) -> str:
         counts = ((self.num_nodes, "node"), (self.num_edges, "edge"))

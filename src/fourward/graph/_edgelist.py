@@ -16,6 +16,7 @@ from fourward._memory import check_memory
 from fourward.errors import FileError, GraphError, OptionError, Repair, require
 from fourward.graph import _convert, _io
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
+from fourward.graph._attributes import NO_ATTRIBUTES
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
@@ -61,7 +62,8 @@ def read(
     try:
         layout = _detect_layout(path, data, kind, header, columns)
         if isinstance(layout, dict):
-            return AnnotatedGraph(_edgeless_graph(layout), states_direction=False)
+            attributes = layout.get("attributes", NO_ATTRIBUTES)
+            return AnnotatedGraph(_edgeless_graph(layout), states_direction=False, attributes=attributes)
         layout = layout._replace(columns=layout.columns[:2]) if topology_only else layout
         _check_memory(path, data, layout)
         source, target, weight = _parse(path, data, layout)
@@ -72,6 +74,7 @@ def read(
         weight,
         states_direction=False,
         locate_edge=lambda k: f"line {_find_line(data, layout, k)}",
+        attributes=layout.metadata.get("attributes", NO_ATTRIBUTES),
     )
 
 

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fourward._memory import check_memory, format_bytes
-from fourward.errors import FileError, FourwardError, summarize
+from fourward.errors import FileError, FourwardError, GraphError, summarize
 from fourward.graph import _convert
+from fourward.graph._attributes import Attributes, as_attributes
+from fourward.graph._convert import Labels
 from fourward.graph._dag import Dag
 
 Bytes = bytes | mmap.mmap
@@ -148,24 +150,26 @@ def _decompress(path: Path, growth: float) -> bytes:
 
 
 def format_metadata(dag: Dag, default_order: bool) -> str:
-    """A comment with the order of nodes, inputs and outputs, as far as the list of edges doesn't imply it, or "".
+    """A comment with what the list of edges doesn't imply: order of nodes, inputs, outputs, attributes; or "".
 
     Args:
         dag: The graph.
         default_order: Whether readers of the format put the nodes into this order by themselves.
     """
-    metadata: dict[str, Any] = {} if default_order else {"nodes": list(dag.labels)}
+    metadata: dict[str, Any] = {} if default_order and not dag.attributes else {"nodes": list(dag.labels)}
     for name, nodes, is_default in (
         ("inputs", dag.inputs, dag.in_degree == 0),
         ("outputs", dag.outputs, dag.out_degree == 0),
     ):
         if not np.array_equal(nodes, np.flatnonzero(is_default)):
             metadata[name] = [dag.labels[v] for v in nodes.tolist()]
+    if dag.attributes:
+        metadata["attributes"] = {name: list(values) for name, values in dag.attributes.items()}
     return COMMENT_PREFIX + json.dumps(metadata, default=int) if metadata else ""
 
 
 def parse_metadata(path: Path, comment: str) -> dict[str, Any]:
-    """Lists "nodes", "inputs" and "outputs", as far as a comment has them; {} for a comment that isn't ours."""
+    """Lists "nodes", "inputs" and "outputs", and "attributes" of these nodes; {} for a comment that isn't ours."""
     if not comment.startswith(COMMENT_PREFIX):
         return {}
     try:
@@ -178,4 +182,14 @@ def parse_metadata(path: Path, comment: str) -> dict[str, Any]:
             raise FileError(
                 f"{path}: expected lists of labels after the comment {COMMENT_PREFIX!r}, got {labels!r:.60}."
             )
+    if "attributes" in metadata:
+        metadata["attributes"] = parse_attributes(path, metadata["attributes"], metadata.get("nodes", []))
     return dict(metadata)
+
+
+def parse_attributes(path: Path, attributes: Any, labels: Labels) -> Attributes:
+    """Attributes of nodes from a file, checked."""
+    try:
+        return as_attributes(attributes, labels)
+    except (GraphError, TypeError) as error:
+        raise FileError(f"{path}: unusable attributes of nodes: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +14,8 @@ from fourward._arrays import IntArray
 from fourward._memory import check_memory
 from fourward.errors import FileError, FourwardError, pluralize
 from fourward.graph import _convert, _io, _sparse
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray
+from fourward.graph._annotated import CONSTRAINTS, AnnotatedDag, AnnotatedGraph, FloatArray
+from fourward.graph._attributes import NO_ATTRIBUTES, Attributes
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
@@ -44,7 +46,8 @@ def read_mtx(path: Path, topology_only: bool) -> AnnotatedGraph:
     graph = EdgeList(matrix.row[edges], matrix.col[edges], labels, directed, *ends)
     has_weights = not topology_only and field != "pattern" and matrix.nnz > 0
     weight = _finite_weights(path, matrix.data[edges]) if has_weights else None
-    return AnnotatedGraph(graph, weight, states_direction=not directed)
+    attributes = metadata.get("attributes", NO_ATTRIBUTES)
+    return AnnotatedGraph(graph, weight, states_direction=not directed, attributes=attributes)
 
 
 def write_mtx(annotated: AnnotatedDag, file: BinaryIO) -> None:
@@ -77,12 +80,28 @@ def read_npz(path: Path, topology_only: bool) -> AnnotatedGraph:
     labels = _as_labels(path, arrays["labels"]) if "labels" in arrays else graph.labels
     ends = (_as_node_labels(path, key, arrays[key], labels) if key in arrays else None for key in ("inputs", "outputs"))
     counts = {} if topology_only else {"weight": len(edges), "bias": len(labels), "activation": len(labels)}
+    counts |= {} if topology_only else dict.fromkeys(CONSTRAINTS, len(edges))
     values = {key: _check_vector(path, key, arrays[key], count) for key, count in counts.items() if key in arrays}
     activation = tuple(str(name) or None for name in values["activation"].tolist()) if "activation" in values else None
     bias = values["bias"].astype(np.float64) if "bias" in values else None
     weight = _finite_weights(path, values["weight"]) if "weight" in values else None
     graph = EdgeList(graph.source, graph.target, labels, True, *ends)
-    return AnnotatedGraph(graph, weight, bias, activation, states_direction=False)
+    constraints = {name: _finite_weights(path, values[name]) for name in CONSTRAINTS if name in values}
+    attributes = _read_attributes(path, arrays, labels)
+    return AnnotatedGraph(
+        graph, weight, bias, activation, states_direction=False, attributes=attributes, constraints=constraints
+    )
+
+
+def _read_attributes(path: Path, arrays: dict[str, Any], labels: Labels) -> Attributes:
+    """Attributes of nodes, which an array of JSON text holds."""
+    if "attributes" not in arrays:
+        return NO_ATTRIBUTES
+    try:
+        attributes = json.loads(str(arrays["attributes"]))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: 'attributes' must be a JSON object: {error}.") from None
+    return _io.parse_attributes(path, attributes, labels)
 
 
 def write_npz(annotated: AnnotatedDag, file: BinaryIO) -> None:
@@ -104,6 +123,9 @@ def write_npz(annotated: AnnotatedDag, file: BinaryIO) -> None:
         for v, name in zip(dag.neurons.tolist(), annotated.activation, strict=True):
             names[v] = name or ""
         arrays["activation"] = np.array(names)
+    if dag.attributes:
+        arrays["attributes"] = np.array(json.dumps({name: list(values) for name, values in dag.attributes.items()}))
+    arrays |= annotated.constraints
     np.savez(file, **arrays)
 
 

@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from fourward.errors import FileError, FourwardError, GraphError
 from fourward.graph import _annotated, _convert, _io
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
+from fourward.graph._annotated import CONSTRAINT_ATTRIBUTES, AnnotatedDag, AnnotatedGraph
 from fourward.graph._io import Bytes
 
 if TYPE_CHECKING:
@@ -32,10 +32,18 @@ def read_graphml(path: Path, topology_only: bool, labels: str | None = None) -> 
 
 
 def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
-    """GEXF, by networkx."""
+    """GEXF, by networkx; `label`, which every node must have there, is an attribute where it isn't the id."""
+
     import networkx as nx
 
-    return _read_xml(path, "GEXF", nx.read_gexf, topology_only, labels)
+    def read(file: BinaryIO) -> nx.Graph:
+        graph = nx.read_gexf(file)
+        if all(values.get("label") == str(node) for node, values in graph.nodes(data=True)):
+            for _, values in graph.nodes(data=True):
+                del values["label"]
+        return graph
+
+    return _read_xml(path, "GEXF", read, topology_only, labels)
 
 
 def write_graphml(annotated: AnnotatedDag, file: BinaryIO) -> None:
@@ -65,7 +73,8 @@ def read_json(path: Path, topology_only: bool, labels: str | None = None) -> Ann
             ends = _json_label(edge["source"]), _json_label(edge["target"])
             if not nodes.issuperset(ends):
                 raise FileError(f"{path}: an edge leads from {ends[0]!r} to {ends[1]!r}, which aren't both in 'nodes'.")
-            graph.add_edge(*ends, weight=edge.get("weight"))
+            values = {name: edge[name] for name in CONSTRAINT_ATTRIBUTES if name in edge}
+            graph.add_edge(*ends, weight=edge.get("weight"), **values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, FourwardError):
             raise
@@ -175,10 +184,11 @@ def _with_text_labels(annotated: AnnotatedDag) -> nx.DiGraph:
 
     graph = _annotated.to_networkx(annotated)
     for label, values in graph.nodes(data=True):
-        if isinstance(label, str):
-            if _NOT_XML.search(label):
-                raise GraphError(f"the label {label!r} has characters that XML doesn't allow. Write JSON or npz.")
-        else:
+        for text in (label, *values, *values.values()):
+            if isinstance(text, str) and _NOT_XML.search(text):
+                what = "label" if text is label else "attribute"
+                raise GraphError(f"the {what} {text!r} has characters that XML doesn't allow. Write JSON or npz.")
+        if not isinstance(label, str):
             values[LABEL_ATTRIBUTE] = int(label)
     return nx.relabel_nodes(graph, str)
 

@@ -167,6 +167,7 @@ def write(
     weight: Any = None,
     bias: Any = None,
     activation: Sequence[str | None] | None = None,
+    constraints: Mapping[str, Any] | None = None,
     format: str | None = None,
 ) -> None:
     """Write a Dag, with values of its edges and neurons, so that `read_dag` returns the same.
@@ -179,12 +180,15 @@ def write(
         weight: (E,) in the order of dag.edges.
         bias: (N-I,) in the order of dag.neurons; edge lists and matrices can't store it.
         activation: (N-I,) names, likewise.
+        constraints: "sign", "frozen", "tied" and "scale" of a network, (E,) numbers each, likewise.
         format: Its format; default: that of its suffix.
     """
     kind, path = infer_format(path, format), Path(path)
     _check_labels(dag)
-    if not _FORMATS[kind].stores_neurons and (bias is not None or activation is not None):
-        raise FileError(f"{kind} files can't store biases and activations. Write {', '.join(NETWORK_SUFFIXES)}.")
+    if not _FORMATS[kind].stores_neurons:
+        values = {"biases": bias, "activations": activation, "constraints": constraints}
+        if lost := [name for name, value in values.items() if value is not None and len(value)]:
+            raise FileError(f"{kind} files can't store {' and '.join(lost)}. Write {', '.join(NETWORK_SUFFIXES)}.")
     if kind == "npz" and path.suffix.lower() == ".gz":
         raise FileError(f"{path}: npz files are already compressed. Omit .gz.")
     annotated = AnnotatedDag(
@@ -192,6 +196,7 @@ def write(
         _as_finite_vector(weight, dag.num_edges, "weight"),
         _as_finite_vector(bias, len(dag.neurons), "bias"),
         None if activation is None else tuple(activation),
+        constraints={k: _as_finite_vector(v, dag.num_edges, k) for k, v in (constraints or {}).items()},  # type: ignore[misc]
     )
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as temporary, opener(temporary, "wb") as file:

@@ -4,8 +4,19 @@ Never belongs here: kernels, training loops, reading or writing files.
 """
 
 from fourward.nn._activations import ActivationLike, Activations
+from fourward.nn._constraint_options import EdgeConstraints
+from fourward.nn._constraints import Constraints
 from fourward.nn._fourward import FourWard
-from fourward.nn._init import Init
+from fourward.nn._init import Init, scale_by_in_degree
 from fourward.nn._summary import summary
 
-__all__ = ["ActivationLike", "Activations", "FourWard", "Init", "summary"]
+__all__ = [
+    "ActivationLike",
+    "Activations",
+    "Constraints",
+    "EdgeConstraints",
+    "FourWard",
+    "Init",
+    "scale_by_in_degree",
+    "summary",
+]

@@ -17,7 +17,9 @@ from fourward.errors import GraphError, InputError, OptionError, WeightError, pl
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn._activations import ActivationLike, Activations, decode_activation, resolve_activations
-from fourward.nn._init import Init, initialise
+from fourward.nn._constraint_options import EdgeConstraints, EdgeGraph
+from fourward.nn._constraints import Constraints
+from fourward.nn._init import Init, balance_signs, initialise
 from fourward.plan._plan import build_plan
 
 #: Device types that support autocast; for others torch.is_autocast_enabled raises.
@@ -26,6 +28,8 @@ _AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.am
 
 class DagModule(nn.Module, ABC):
     """A module over a Dag: ordered features in, activations of the outputs out."""
+
+    weight: Tensor  #: (E,)
 
     def __init__(
         self,
@@ -58,12 +62,30 @@ class DagModule(nn.Module, ABC):
         self.passes: Tensor
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64, device=self._device), persistent=False)
 
-    def _initial_parameters(self, init: Init, bias: bool) -> tuple[Tensor, Tensor | None]:
-        """Weights (E,) and, with bias, biases (N-I,), drawn from the seed, on the CPU."""
+    def _initial_parameters(
+        self, init: Init, bias: bool, constraints: EdgeConstraints | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Weights (E,), balanced by sign, and, with bias, biases (N-I,), drawn from the seed, on the CPU."""
         weight = torch.empty(self.dag.num_edges, device="cpu", dtype=self._dtype)
         biases = torch.empty(len(self.dag.neurons), device="cpu", dtype=self._dtype) if bias else None
         initialise(init, self.dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
+        drawn = isinstance(init, str) and init not in ("zeros", "constant")
+        if drawn and constraints is not None and constraints.sign is not None:
+            balance_signs(self.dag.target, weight, constraints.sign)
         return weight, biases
+
+    def _register_weight(self, graph: EdgeGraph, weight: Tensor, constraints: EdgeConstraints | None) -> None:
+        """Make `self.weight`: a parameter, or under constraints what the module `self.constraints` computes."""
+        self.constraints: Constraints | None = None
+        if constraints is not None:
+            self.constraints = Constraints(graph, constraints, weight).to(self._device)
+        else:
+            self.weight = nn.Parameter(weight.to(self._device))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "weight" and (constraints := self.__dict__["_modules"].get("constraints")) is not None:
+            return constraints()
+        return super().__getattr__(name)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the activations of the outputs: (..., num_inputs) -> (..., num_outputs)."""

@@ -19,6 +19,7 @@ from fourward.graph._annotated import AnnotatedDag
 from fourward.graph._dag import Dag
 from fourward.layering import Layering
 from fourward.nn._activations import ActivationLike, Activations, activation_name, decode_activation
+from fourward.nn._constraint_options import resolve_constraints
 from fourward.nn._dag_module import DagModule
 from fourward.nn._init import Init
 
@@ -37,13 +38,21 @@ class FourWard(DagModule):
             `activation` takes precedence.
         bias: Whether neurons have a bias.
         init: "kaiming_uniform" (as torch.nn.Linear), "kaiming_normal", "xavier_uniform", "xavier_normal",
-            "zeros", "constant", a number for all weights, or a callable that receives (dag, weight, bias) and
-            fills the tensors in place.
+            "zeros", "constant", a number for all weights, one for each (E,), or a callable that receives (dag, weight,
+            bias) and fills the tensors in place. With signs, excitation and inhibition of the first four are balanced.
         dropout: Probability that a hidden neuron is dropped for a sample in training mode; inputs and outputs never
             are. Masks are a function of `seed` and of `passes`, the number of training passes, which isn't in the
             state_dict; torch's generators aren't used. torch.utils.checkpoint, which repeats passes, raises an error.
         engine: "auto", or the name of an engine; see `explain`.
         seed: Seed of initialisation and dropout; None draws one from the system's entropy.
+        sign: Signs that weights keep: 1, -1, or 0 for both. Either by neuron, for all edges out of it (Dale's
+            principle), or by edge: a mapping from label or pair of labels, an array (N,) or (E,), or the name of an
+            attribute such as "transmitter", with a table of signs that aren't known: ("transmitter",
+            {"glutamate": -1}).
+        frozen: Edges that keep their initial weights: pairs of labels, a mask (E,), or True for all.
+        tied: Edges that share a parameter: an attribute such as "type", for edges between the same two types, or a
+            number for each edge (E,), -1 for those that share none.
+        scale: What parameters are multiplied by, such as numbers of synapses: (E,) positive numbers, or one.
         layering: The layering to compute with; default: the paper's longest path, with sources moved to layer 0.
         device: Device of the parameters.
         dtype: Floating point dtype of the parameters.
@@ -54,7 +63,9 @@ class FourWard(DagModule):
     torch.Size([5, 1])
     """
 
-    weight: nn.Parameter  #: (E,) weight[k] belongs to dag.edges[k]
+    #: (E,) weight[k] belongs to dag.edges[k]. Under constraints it is computed from `constraints.free_weight`, the
+    #: parameters; `load_edge_weights` sets them.
+    weight: Tensor
     bias: nn.Parameter | None  #: (N-I,) in the order of dag.neurons
 
     def __init__(
@@ -68,6 +79,10 @@ class FourWard(DagModule):
         engine: str = "auto",
         seed: int | None = None,
         *,
+        sign: Any = None,
+        frozen: Any = None,
+        tied: Any = None,
+        scale: Any = None,
         layering: Layering | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -75,8 +90,9 @@ class FourWard(DagModule):
         _registry.check_name(engine)
         super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
         self.requested_engine = engine
-        weight, biases = self._initial_parameters(init, bias)
-        self.weight = nn.Parameter(weight.to(self._device))
+        constraints = resolve_constraints(dag, sign, frozen, tied, scale)
+        weight, biases = self._initial_parameters(init, bias, constraints)
+        self._register_weight(dag, weight, constraints)
         self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(self._device)))
         self._sizes = (dag.num_edges,), (len(dag.neurons),)
         self.choice = self._choose_engine()
@@ -103,6 +119,8 @@ class FourWard(DagModule):
         """Move parameters without copying them, as nn.Module does; the engine's index tensors are rebuilt."""
         super().to_empty(device=device, recurse=recurse)
         self.passes.zero_()
+        if self.constraints is not None:
+            self.constraints.rebuild()
         self.runner = self._prepare_runner()
         return self
 
@@ -120,9 +138,9 @@ class FourWard(DagModule):
         return self.choice.engine.supports_mixed_precision
 
     def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
-        weight = self._lookup_parameter("weight")
-        assert weight is not None
-        return weight.dtype, weight.device
+        like = self._lookup_parameter("weight") if self.constraints is None else self.constraints.free_weight
+        assert like is not None
+        return like.dtype, like.device
 
     def _lookup_parameter(self, name: str) -> Tensor | None:
         """A parameter from the module's own dict: torch's lookup by attribute takes half a microsecond.
@@ -146,15 +164,19 @@ class FourWard(DagModule):
         check_network(self)
         weight, bias = self._check_edge_weights(weight, bias, self.bias is not None)
         with torch.no_grad():
-            self.weight.copy_(weight)
+            if self.constraints is None:
+                self.weight.copy_(weight)
+            else:
+                self.constraints.set_weight(weight.to(self.constraints.free_weight))
             if self.bias is not None and bias is not None:
                 self.bias.copy_(bias)
 
     def to_networkx(self) -> nx.DiGraph:
-        """A DiGraph with the attribute `weight` on edges, and `bias` and `activation` on neurons."""
+        """A DiGraph with the attribute `weight` on edges, and `bias` and `activation` on neurons; also constraints."""
         weight, bias = (None if p is None else p.detach().double().cpu().numpy() for p in (self.weight, self.bias))
         names = tuple(map(activation_name, self.neuron_activations()))
-        return _annotated.to_networkx(AnnotatedDag(self.dag, weight, bias, names))
+        annotated = AnnotatedDag(self.dag, weight, bias, names, constraints=constraint_arrays(self))
+        return _annotated.to_networkx(annotated)
 
     def extra_repr(self) -> str:
         """The graph, the activations and the engine."""
@@ -162,7 +184,8 @@ class FourWard(DagModule):
         names = ", ".join(activation_name(decode_activation(code, self.custom_activations)) for code in codes)
         return (
             f"{self.dag!r}, height={self.layering.height}, activation={names or None}, bias={self.bias is not None}, "
-            f"{f'dropout={self.dropout}, ' if self.dropout else ''}engine={self.engine!r}"
+            f"{f'dropout={self.dropout}, ' if self.dropout else ''}"
+            f"{'' if self.constraints is None else f'weights: {self.constraints.extra_repr()}, '}engine={self.engine!r}"
         )
 
     def __repr__(self) -> str:
@@ -170,7 +193,7 @@ class FourWard(DagModule):
 
 
 def check_network(net: nn.Module) -> None:
-    """Check that `net` is a FourWard whose weight and bias are parameters.
+    """Check that `net` is a FourWard whose weight and bias are parameters, or its weight under constraints of its own.
 
     Values that torch computes in each pass (pruned, parametrised) would be lost when loaded, and stale when saved.
     """
@@ -180,12 +203,18 @@ def check_network(net: nn.Module) -> None:
             "estimator's is model_.net."
         )
     for name in ("weight", "bias"):
-        if name not in net._parameters:
+        if name not in net._parameters and (name == "bias" or net.constraints is None):
             raise WeightError(
                 f"net.{name} is pruned or parametrised, so torch computes it in every pass. Make it permanent with "
                 f"torch.nn.utils.prune.remove(net, {name!r}) or "
                 f"torch.nn.utils.parametrize.remove_parametrizations(net, {name!r})."
             )
+
+
+def constraint_arrays(net: FourWard) -> dict[str, Any]:
+    """(E,) the constraints of a network, by the names of FourWard's options; {} for one without."""
+    arrays = {} if net.constraints is None else net.constraints.arrays._asdict()
+    return {name: array.astype(float) for name, array in arrays.items() if array is not None}
 
 
 def from_parameters(
