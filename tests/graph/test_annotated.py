@@ -17,7 +17,7 @@ from tests.graph.write_file import write_file
     ("text", "error", "match"),
     [
         ("a,b\nb,a\n", CycleError, r"x\.csv: .*directed cycle of 2 edges.*remove_feedback=True"),
-        ("a,b\n# note\nb,b\n", GraphError, r"1 self-loop: 'b' -> 'b' \(line 3\).*remove_feedback=True"),
+        ("a,b\n# note\nb,b\n", GraphError, r"1 self-loop: 'b' -> 'b' \(line 3\).*self_loops='drop'"),
         ("a,b\nb,c\na,b\n", GraphError, r"1 duplicate edge: 'a' -> 'b' \(line 3\).*merge=True"),
     ],
 )
@@ -29,9 +29,11 @@ def test_errors_name_the_edges(text, error, match, tmp_path):
 def test_feedback_is_removed_and_reported(tmp_path):
     path = write_file(tmp_path, "x.csv", "a,b,1\nb,c,2\nc,a,3\nc,c,4\nc,d,5\n")
     got = files.read_dag(path, remove_feedback=True)
-    assert got.dag == Dag.from_edges([("a", "b"), ("b", "c"), ("c", "d")])
-    assert got.weight.tolist() == [1, 2, 5]
-    assert got.removed == (("c", "a"), ("c", "c"))
+    assert got.dag == Dag.from_edges([("b", "c"), ("c", "a"), ("c", "d")], nodes=["a", "b", "c", "d"])
+    assert sorted(got.weight.tolist()) == [2, 3, 5]
+    assert (got.removed, got.removed_weight.tolist()) == ((("a", "b"), ("c", "c")), [1, 4]), "the lightest edges"
+    fewest = files.read_dag(path, remove_feedback="fewest")
+    assert fewest.removed == (("c", "a"), ("c", "c"))
 
 
 def test_duplicate_edges_are_added_up(tmp_path):

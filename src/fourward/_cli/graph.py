@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from fourward._cli.options import GraphArgument, GraphOptions, JsonOption, takes
 from fourward._cli.output import print_json, report_changes
 from fourward._files import replacing
 from fourward.errors import FourwardError
+
+if TYPE_CHECKING:
+    from fourward.graph._annotated import AnnotatedDag
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +30,9 @@ def graph(
     topology_only: Annotated[
         bool, typer.Option("--topology-only", help="Ignore weights, biases and activations: convert the graph alone.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="Write the removed feedback edges to this CSV file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="CSV file to write removed edges to, with weights and why.")
+    ] = None,
     as_json: JsonOption = False,
     *,
     graph_options: GraphOptions,
@@ -44,11 +49,11 @@ def graph(
         error.repairs = tuple(replace(repair, option="to") for repair in error.repairs)
         raise
     loaded = graph_options.load(spec, topology_only=topology_only)
-    values = {"weight": loaded.weight, "bias": loaded.bias, "activation": loaded.activation}
-    files.write(loaded.dag, out, format=to, **values)  # type: ignore[arg-type]
+    values = {name: getattr(loaded, name) for name in ("weight", "bias", "activation", "constraints")}
+    files.write(loaded.dag, out, format=to, **values)
     if report is not None:
         with replacing(report) as temporary:
-            _write_edges(loaded.removed, temporary)
+            _write_removed(loaded, temporary)
     if as_json:
         dag = loaded.dag
         print_json(
@@ -60,6 +65,7 @@ def graph(
                 "outputs": dag.num_outputs,
                 "removed": [list(pair) for pair in loaded.removed],
                 "merged": loaded.merged,
+                "changes": loaded.changes.to_json(),
             }
         )
         return
@@ -67,10 +73,15 @@ def graph(
     print(f"{out}: {loaded.dag!r}")
 
 
-def _write_edges(edges: tuple[tuple[object, object], ...], path: Path) -> None:
+def _write_removed(loaded: AnnotatedDag, path: Path) -> None:
     import csv
 
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("source", "target"))
-        writer.writerows(edges)
+        writer.writerow(("source", "target", "weight", "reason"))
+        for pairs, weight, reason in (
+            (loaded.cut, loaded.cut_weight, "into input"),
+            (loaded.removed, loaded.removed_weight, "feedback"),
+        ):
+            weights = [""] * len(pairs) if weight is None else weight.tolist()
+            writer.writerows((*pair, value, reason) for pair, value in zip(pairs, weights, strict=True))

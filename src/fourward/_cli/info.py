@@ -51,7 +51,11 @@ def info(
         loaded = graph_options.load(spec)
         if not as_json:
             report_changes(loaded)
-        report = summarize_graph(loaded.dag, activation or "relu", batch) | {"removed": len(loaded.removed)}
+        report = summarize_graph(loaded.dag, activation or "relu", batch) | {
+            "removed": len(loaded.removed),
+            "changes": loaded.changes.to_json(),
+            "attributes": list(loaded.dag.attributes),
+        }
     if as_json:
         print_json(report)
     else:

@@ -16,12 +16,47 @@ from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from fourward.graph._annotated import AnnotatedDag
+    from fourward.graph._choose import NodeChoice
 
 
 class Orient(StrEnum):
     """How to direct an undirected graph."""
 
     RANDOM = "random"
+
+
+class MergeBy(StrEnum):
+    """How to merge the weights of duplicate edges."""
+
+    SUM = "sum"
+    MEAN = "mean"
+    MAX = "max"
+    MIN = "min"
+    FIRST = "first"
+
+
+class SelfLoops(StrEnum):
+    """What to do with edges from a neuron to itself."""
+
+    DROP = "drop"
+
+
+class Missing(StrEnum):
+    """What to do with rows that lack a value."""
+
+    SKIP = "skip"
+
+
+class IntoInputs(StrEnum):
+    """What to do with edges into inputs."""
+
+    CUT = "cut"
+
+
+class Only(StrEnum):
+    """Which neurons to keep."""
+
+    PATHS = "paths"
 
 
 GraphArgument = Annotated[
@@ -75,22 +110,59 @@ class GraphOptions:
     ] = None
     seed: Annotated[int, _graph_option("--seed", min=0, metavar="INT", help="Seed of the random order.")] = 0
     remove_feedback: Annotated[
-        bool, _graph_option("--remove-feedback", help="Make a cyclic graph acyclic by removing a small set of edges.")
+        bool,
+        _graph_option(
+            "--remove-feedback",
+            help="Make a cyclic graph acyclic by removing light edges; neurons that the inputs reach stay reached.",
+        ),
     ] = False
     merge: Annotated[bool, _graph_option("--merge", help="Merge duplicate edges, adding up their weights.")] = False
+    merge_by: Annotated[
+        MergeBy | None,
+        _graph_option("--merge-by", help="Merge duplicate edges to the sum, mean, max, min or first of their weights."),
+    ] = None
+    self_loops: Annotated[
+        SelfLoops | None, _graph_option("--self-loops", help="drop: remove edges from a neuron to itself.")
+    ] = None
+    min_weight: Annotated[
+        float | None,
+        _graph_option(
+            "--min-weight",
+            min=0,
+            metavar="NUMBER",
+            help="Drop edges whose weight, after merging, is smaller in absolute value.",
+        ),
+    ] = None
+    missing: Annotated[
+        Missing | None,
+        _graph_option("--missing", help="skip: omit rows of an edge list that lack a label or a weight."),
+    ] = None
+    nodes: Annotated[
+        Path | None,
+        _graph_option(
+            "--nodes",
+            metavar="FILE",
+            help="A .csv, .tsv or .parquet table with a row for each neuron, whose columns become attributes.",
+        ),
+    ] = None
     inputs: Annotated[
         str | None,
         _graph_option(
             "--inputs",
             metavar="LABELS",
-            help="Labels of the inputs, in order: a,b,c, or @FILE with one label per line. Default: all sources.",
+            help="Inputs in order: labels a,b,c, an attribute and its value class=sensory (or class=a|b), or @FILE "
+            "with one label per line. Default: all sources.",
         ),
     ] = None
     outputs: Annotated[
         str | None,
-        _graph_option(
-            "--outputs", metavar="LABELS", help="Labels of the outputs, in the same form. Default: all sinks."
-        ),
+        _graph_option("--outputs", metavar="LABELS", help="Outputs, in the same form. Default: all sinks."),
+    ] = None
+    into_inputs: Annotated[IntoInputs | None, _graph_option("--into-inputs", help="cut: remove edges into inputs.")] = (
+        None
+    )
+    only: Annotated[
+        Only | None, _graph_option("--only", help="paths: drop neurons on no path from an input to an output.")
     ] = None
     format: Annotated[str | None, _graph_option("--format", help=FORMAT_HELP)] = None
     header: Annotated[
@@ -133,9 +205,15 @@ class GraphOptions:
             orient=None if self.orient is None else "random",
             seed=self.seed,
             remove_feedback=self.remove_feedback,
-            merge=self.merge,
-            inputs=_parse_labels(self.inputs),
-            outputs=_parse_labels(self.outputs),
+            merge=self.merge if self.merge_by is None else self.merge_by.value,
+            self_loops=None if self.self_loops is None else "drop",
+            min_weight=self.min_weight,
+            missing=None if self.missing is None else "skip",
+            nodes=self.nodes,
+            inputs=_parse_choice(self.inputs),
+            outputs=_parse_choice(self.outputs),
+            into_inputs=None if self.into_inputs is None else "cut",
+            only=None if self.only is None else "paths",
             format=self.format,
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
@@ -183,15 +261,11 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _parse_labels(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    if not text.startswith("@"):
-        return text.split(",")
-    path = Path(text[1:])
-    if not path.is_file():
-        raise FileError(f"{path} does not exist. Expected a file with one label per line.")
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+def _parse_choice(text: str | None) -> NodeChoice:
+    """Inputs or outputs as Python takes them, from a comma-separated list, an attribute and its value, or @FILE."""
+    if text is None or "=" in text:
+        return text
+    return Path(text[1:]) if text.startswith("@") else text.split(",")
 
 
 def check_network_file(path: Path) -> None:

@@ -7,8 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fourward.errors import pluralize
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,13 +35,9 @@ def print_metrics(console: Console, metrics: dict[str, Any]) -> None:
 
 
 def report_changes(loaded: AnnotatedDag) -> None:
-    """Print to standard error which edges were removed or merged to make a Dag of the graph."""
-    if loaded.removed:
-        first = ", ".join(f"{u} -> {v}" for u, v in loaded.removed[:3])
-        ellipsis = ", ..." if len(loaded.removed) > 3 else ""
-        print(f"removed {pluralize(len(loaded.removed), 'feedback edge')}: {first}{ellipsis}", file=sys.stderr)
-    if loaded.merged:
-        print(f"merged {pluralize(loaded.merged, 'duplicate edge')}: their weights were added up", file=sys.stderr)
+    """Print to standard error what was changed to make a Dag of the graph."""
+    for line in loaded.describe_changes():
+        print(line, file=sys.stderr)
 
 
 def warn_if_busy() -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from fourward.errors import ActivationError, FourwardError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _annotated, files
 from fourward.graph._annotated import AnnotatedDag, Orient
-from fourward.graph._dag import LabelChoice
+from fourward.graph._choose import NodeChoice
+from fourward.graph._to_dag import IntoInputs, Merge, RemoveFeedback, SelfLoops
 from fourward.nn._activations import ActivationLike
 from fourward.nn._fourward import FourWard, builtin_activation_names, constraint_arrays, from_parameters
 
@@ -22,12 +23,14 @@ def from_networkx(
     graph: nx.Graph,
     *,
     activation: ActivationLike | None = None,
-    inputs: LabelChoice = None,
-    outputs: LabelChoice = None,
+    inputs: NodeChoice = None,
+    outputs: NodeChoice = None,
     orient: Orient = None,
     seed: int | None = None,
-    remove_feedback: bool = False,
-    merge: bool = False,
+    remove_feedback: RemoveFeedback = False,
+    merge: Merge = False,
+    self_loops: SelfLoops = None,
+    into_inputs: IntoInputs = None,
     **options: Any,
 ) -> FourWard:
     """Convert a graph with the attribute `weight` on edges, and optionally `bias` and `activation` on nodes.
@@ -41,8 +44,10 @@ def from_networkx(
         outputs: Labels of the output nodes, likewise.
         orient: "random" directs the edges of an undirected graph along a random order of its nodes.
         seed: Seed of this order, and of the network.
-        remove_feedback: Remove self-loops and a small set of edges that breaks all cycles.
-        merge: Merge duplicate edges, adding up their weights.
+        remove_feedback: As in `fourward.files.read_dag`.
+        merge: As in `fourward.files.read_dag`.
+        self_loops: As in `fourward.files.read_dag`.
+        into_inputs: As in `fourward.files.read_dag`.
         options: Further keywords of FourWard.
     """
     with _values_required():
@@ -51,6 +56,8 @@ def from_networkx(
             seed=seed,
             remove_feedback=remove_feedback,
             merge=merge,
+            self_loops=self_loops,
+            into_inputs=into_inputs,
             inputs=inputs,
             outputs=outputs,
         )

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from fourward._arrays import IntArray
-from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
-from fourward.graph import _convert, _validation
+from fourward.errors import FileError, Repair, WeightError, summarize
+from fourward.graph import _convert
 from fourward.graph._attributes import NO_ATTRIBUTES, Attributes, node_attributes
+from fourward.graph._changes import Changes
 from fourward.graph._convert import EdgeList
-from fourward.graph._dag import Dag, LabelChoice
-from fourward.graph.orient import Seed, find_feedback, make_generator, orient_along
+from fourward.graph._dag import Dag
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -23,7 +22,6 @@ FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Orient = Literal["random"] | None
 #: Constraints of a network, by the names of FourWard's options, and what an edge without a value has.
 CONSTRAINTS = {"sign": 0, "frozen": 0, "tied": -1, "scale": 1}
-REMOVE_FEEDBACK = Repair("remove_feedback", True, "remove a small set of edges, which breaks all cycles")
 _PREFIX = "fourward_"  # before the names of constraints, as attributes of edges
 CONSTRAINT_ATTRIBUTES = tuple(_PREFIX + name for name in CONSTRAINTS)
 TOPOLOGY_ONLY = Repair("topology_only", True, "read the graph without weights, biases and activations")
@@ -40,38 +38,17 @@ class AnnotatedGraph(NamedTuple):
     locate_edge: Callable[[int], str] | None = None  #: tells where edge k is in the file, such as "line 7"
     attributes: Attributes = NO_ATTRIBUTES  #: (N,) values of the nodes, by name
     constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`
+    skipped: int = 0  #: number of rows that lacked a value and were omitted
 
-    def to_dag(
-        self,
-        *,
-        orient: Orient = None,
-        seed: Seed = None,
-        remove_feedback: bool = False,
-        merge: bool = False,
-        inputs: LabelChoice = None,
-        outputs: LabelChoice = None,
-    ) -> AnnotatedDag:
+    def to_dag(self, **options: Any) -> AnnotatedDag:
         """Make it a Dag; options as in `fourward.files.read_dag`."""
-        _validation.check_endpoints(self.graph)
-        annotated, merged = _orient(self, orient, seed), 0
-        if merge:
-            annotated, merged = _merge_duplicates(annotated)
-        removed: tuple[tuple[Hashable, Hashable], ...] = ()
-        if remove_feedback:
-            is_feedback = find_feedback(annotated.graph)
-            removed = tuple(_label_pairs(annotated.graph, np.flatnonzero(is_feedback)))
-            annotated = _select_edges(annotated, np.flatnonzero(~is_feedback))
-        graph, weight, bias, activation, *_ = annotated
-        dag = _make_dag(annotated, inputs, outputs)
-        pairs = np.stack((graph.source, graph.target), -1)
-        if weight is not None:
-            weight = dag.align(weight, pairs, by="index")
-        constraints = {name: dag.align(values, pairs, by="index") for name, values in annotated.constraints.items()}
-        if bias is not None:
-            bias = _neuron_biases(bias, dag)
-        if activation is not None:
-            activation = tuple(activation[v] for v in dag.neurons.tolist())
-        return AnnotatedDag(dag, weight, bias, activation, removed, merged, constraints)
+        from fourward.graph._to_dag import Options, make_dag  # imported here: it needs this class
+
+        return make_dag(self, Options(**options))
+
+    def __repr__(self) -> str:
+        values = [name for name in ("weight", "bias", "activation") if getattr(self, name) is not None]
+        return f"AnnotatedGraph({', '.join([repr(self.graph), *values, *map(repr, self.attributes)])})"
 
 
 class AnnotatedDag(NamedTuple):
@@ -84,6 +61,19 @@ class AnnotatedDag(NamedTuple):
     removed: tuple[tuple[Hashable, Hashable], ...] = ()  #: feedback edges that were removed, by labels
     merged: int = 0  #: number of duplicate edges that were merged into another
     constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`
+    removed_weight: FloatArray | None = None  #: the weight of each edge in `removed`
+    cut: tuple[tuple[Hashable, Hashable], ...] = ()  #: edges into inputs that were removed, by labels
+    cut_weight: FloatArray | None = None  #: the weight of each edge in `cut`
+    changes: Changes = Changes()  #: numbers of all changes to the graph, and what they did to neurons
+
+    def __repr__(self) -> str:
+        values = [name for name in ("weight", "bias", "activation") if getattr(self, name) is not None]
+        head = f"AnnotatedDag({', '.join([repr(self.dag), *values, *map(repr, self.dag.attributes)])})"
+        return "\n  ".join([head, *self.describe_changes()])
+
+    def describe_changes(self) -> list[str]:
+        """A line for each change, with some of the removed edges."""
+        return self.changes.lines(cut=self.cut, feedback=self.removed)
 
 
 def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGraph:
@@ -142,111 +132,6 @@ def _read_constraints(graph: nx.Graph) -> dict[str, FloatArray]:
         if numbers is not None:
             constraints[name] = np.nan_to_num(numbers, nan=missing)
     return constraints
-
-
-def _orient(annotated: AnnotatedGraph, orient: Orient, seed: Seed) -> AnnotatedGraph:
-    graph = annotated.graph
-    if orient is None:
-        if not graph.directed:
-            raise GraphError(
-                f"expected a directed graph, got an undirected one with {len(graph.labels):,} nodes and "
-                f"{len(graph.source):,} edges.",
-                Repair("orient", "random", "direct the edges along a random order of the nodes"),
-            )
-        return annotated
-    if orient != "random":
-        raise OptionError(f"orient must be 'random' or None, got {orient!r}.")
-    if graph.directed and annotated.states_direction:
-        raise GraphError(
-            "orient='random' needs an undirected graph; the directions of this one would be lost. Omit it."
-        )
-    rank = make_generator(seed).permutation(len(graph.labels))
-    return annotated._replace(graph=orient_along(graph, rank))
-
-
-def _merge_duplicates(annotated: AnnotatedGraph) -> tuple[AnnotatedGraph, int]:
-    """One edge for each pair of nodes, the first, with the sum of the weights; and how many others there were."""
-    graph = annotated.graph
-    _, first, inverse = np.unique(_pair_keys(graph), True, True)
-    weight: Any = None if annotated.weight is None else np.bincount(inverse, annotated.weight, len(first))
-    order = np.argsort(first)
-    merged = _select_edges(annotated, first[order])
-    return merged._replace(weight=None if weight is None else weight[order]), len(graph.source) - len(first)
-
-
-def _select_edges(annotated: AnnotatedGraph, edges: IntArray) -> AnnotatedGraph:
-    graph, locate = annotated.graph, annotated.locate_edge
-    return annotated._replace(
-        graph=graph._replace(source=graph.source[edges], target=graph.target[edges]),
-        weight=None if annotated.weight is None else annotated.weight[edges],
-        locate_edge=None if locate is None else lambda k: locate(int(edges[k])),
-        constraints={name: values[edges] for name, values in annotated.constraints.items()},
-    )
-
-
-def _make_dag(annotated: AnnotatedGraph, inputs: LabelChoice, outputs: LabelChoice) -> Dag:
-    try:
-        dag = Dag.from_edge_list(annotated.graph, inputs=inputs, outputs=outputs)
-        return dag.with_attributes(annotated.attributes) if annotated.attributes else dag
-    except CycleError as error:
-        raise CycleError(error.cycle, REMOVE_FEEDBACK) from None
-    except GraphError:
-        _check_edges(annotated)
-        raise
-
-
-def _check_edges(annotated: AnnotatedGraph) -> None:
-    """Raise for self-loops and duplicate edges, with their lines in the file and the option that removes them."""
-    graph = annotated.graph
-    loops = np.flatnonzero(graph.source == graph.target)
-    if len(loops):
-        raise GraphError(
-            f"the graph has {pluralize(len(loops), 'self-loop')}: {_describe_edges(annotated, loops)}. "
-            "A neuron can't feed itself in one pass.",
-            Repair("remove_feedback", True, "remove self-loops"),
-        )
-    keys = _pair_keys(graph)
-    order = np.argsort(keys, kind="stable")
-    duplicates = np.sort(order[1:][keys[order[1:]] == keys[order[:-1]]])
-    if len(duplicates):
-        raise GraphError(
-            f"the graph has {pluralize(len(duplicates), 'duplicate edge')}: {_describe_edges(annotated, duplicates)}. "
-            "Each pair of nodes has one edge and one weight.",
-            Repair("merge", True, "add up the weights of duplicate edges"),
-        )
-
-
-def _describe_edges(annotated: AnnotatedGraph, edges: IntArray, limit: int = 5) -> str:
-    pairs = _label_pairs(annotated.graph, edges[:limit])
-    texts = [
-        f"{u!r} -> {v!r}" + (f" ({annotated.locate_edge(k)})" if annotated.locate_edge is not None else "")
-        for (u, v), k in zip(pairs, edges[:limit].tolist(), strict=True)
-    ]
-    rest = len(edges) - limit
-    return ", ".join(texts) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def _label_pairs(graph: EdgeList, edges: IntArray) -> list[tuple[Hashable, Hashable]]:
-    ends = zip(graph.source[edges].tolist(), graph.target[edges].tolist(), strict=True)
-    return [(graph.labels[u], graph.labels[v]) for u, v in ends]
-
-
-def _pair_keys(graph: EdgeList) -> IntArray:
-    """(E,) an integer for each edge, equal for duplicates."""
-    keys: IntArray = graph.target.astype(np.int64) * len(graph.labels) + graph.source
-    return keys
-
-
-def _neuron_biases(bias: FloatArray, dag: Dag) -> FloatArray:
-    """Select the (N-I,) biases of the neurons from the (N,) biases of all nodes."""
-    biased_inputs = dag.inputs[~np.isnan(bias[dag.inputs])]
-    if len(biased_inputs):
-        labels = summarize(dag.labels[v] for v in biased_inputs)
-        raise GraphError(
-            f"inputs can't have a bias, because x sets their values, but these have: {labels}. "
-            "Remove these biases, or choose other inputs."
-        )
-    return np.nan_to_num(bias[dag.neurons], nan=0.0)
 
 
 def _numbers(values: list[Any], owners: str, name: str) -> FloatArray | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fourward._arrays import IntArray
-from fourward.errors import GraphError, summarize
-from fourward.graph import _integers, _sparse
+from fourward.errors import GraphError, pluralize, summarize
+from fourward.graph import _integers, _sparse, _tables
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -33,6 +33,10 @@ class EdgeList(NamedTuple):
     directed: bool  #: False if an edge has no direction
     inputs: list[Hashable] | None = None  #: labels of the inputs that the graph itself names, in order
     outputs: list[Hashable] | None = None  #: the same for the outputs
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        return f"EdgeList({pluralize(len(self.labels), 'node')}, {pluralize(len(self.source), 'edge')}, {kind})"
 
 
 def read(graph: Any, nodes: Nodes = None) -> EdgeList:
@@ -76,6 +80,8 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
     Integer labels are sorted, others in order of first appearance, unless `nodes` lists them; it may list nodes without
     edges.
     """
+    if _tables.is_table(pairs):
+        return from_pairs(_tables.to_pairs(*_tables.read_columns(pairs, None, skip=False)[0][:2]), nodes)
     unordered, pairs = isinstance(pairs, set | frozenset), _as_array_or_list(pairs)
     labels = None if nodes is None else as_labels(nodes)
     array = _integer_pairs(pairs)

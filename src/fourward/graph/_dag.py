@@ -276,7 +276,7 @@ class Dag:
 
         >>> dag = Dag.from_edges([("a", "c"), ("b", "c")]).with_attributes({"class": {"a": "sensory", "c": "motor"}})
         >>> dag.attributes["class"]
-        ('sensory', None, 'motor')
+        ('sensory', 'motor', None)
         """
         copied = Dag(*(getattr(self, field.name) for field in fields(self)))
         vars(copied)["attributes"] = MappingProxyType({**self.attributes, **as_attributes(attributes, self.labels)})

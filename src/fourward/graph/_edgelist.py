@@ -14,23 +14,18 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward._memory import check_memory
 from fourward.errors import FileError, GraphError, OptionError, Repair, require
-from fourward.graph import _convert, _io
+from fourward.graph import _convert, _io, _tables
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
 from fourward.graph._attributes import NO_ATTRIBUTES
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
 
-#: Names of the columns of sources and of targets, in lower case.
-SOURCE_NAMES = {"source", "from", "pre", "presynaptic", "src", "sender", "u"}
-TARGET_NAMES = {"target", "to", "post", "postsynaptic", "dst", "receiver", "v"}
-#: Other words that such a name may contain, as in pre_root_id and bodyId_post.
-_FILLER_WORDS = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "root"}
-#: Words that make up the name of the column of weights, as in syn_count.
-WEIGHT_WORDS = {"count", "counts", "strength", "syn", "synapse", "synapses", "weight", "weights"}
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _MISSING = re.compile(r"\s*[+-]?(nan?|n/a|inf(inity)?)\s*", re.IGNORECASE)
+#: Cells that count as missing where incomplete rows are omitted.
+MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _MAX_LINE = 2**20  # bytes of a line that isn't a comment
 _COLUMNS = Repair("columns", ..., "choose source, target and, optionally, weight, by name or by number from 1")
 #: Peak bytes of memory per row, from the file to a Dag, measured on 10^7 rows; text labels add their length.
@@ -51,10 +46,16 @@ class _Layout(NamedTuple):
     delimiter: str
     columns: tuple[int, ...]  # indices of the sources, the targets and, if there is one, the weights
     metadata: dict[str, Any]  # metadata of our comment line
+    skip: bool = False  # omit rows that lack a label or a weight
 
 
 def read(
-    path: Path, kind: str, header: bool | None, columns: Sequence[str | int] | None, topology_only: bool
+    path: Path,
+    kind: str,
+    header: bool | None,
+    columns: Sequence[str | int] | None,
+    topology_only: bool,
+    missing: str | None = None,
 ) -> AnnotatedGraph:
     """The edges of a text file; `fourward.files.read` describes the rules."""
     require("pyarrow", "files")
@@ -65,15 +66,17 @@ def read(
             attributes = layout.get("attributes", NO_ATTRIBUTES)
             return AnnotatedGraph(_edgeless_graph(layout), states_direction=False, attributes=attributes)
         layout = layout._replace(columns=layout.columns[:2]) if topology_only else layout
+        layout = layout._replace(skip=missing == "skip")
         _check_memory(path, data, layout)
-        source, target, weight = _parse(path, data, layout)
+        source, target, weight, rows, skipped = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: {_io.describe_encoding(data) if isinstance(error, ValueError) else error}") from None
     return AnnotatedGraph(
-        _make_edge_list(source, target, layout.metadata),
+        _make_edge_list(path, source, target, layout.metadata),
         weight,
         states_direction=False,
-        locate_edge=lambda k: f"line {_find_line(data, layout, k)}",
+        locate_edge=lambda k: f"line {_find_line(data, layout, k if rows is None else int(rows[k]))}",
+        skipped=skipped,
         attributes=layout.metadata.get("attributes", NO_ATTRIBUTES),
     )
 
@@ -176,25 +179,11 @@ def _has_outer_spaces(data: Bytes, start: int, delimiter: str) -> bool:
 
 def _is_header(top: _Row, below: _Row | None) -> bool:
     """Whether the first row has known names, or no number in a column that has one in the row below."""
-    if _find_named_ends(top.cells) is not None:
+    if _tables.find_named_ends(top.cells) is not None:
         return True
     pairs = zip(top.cells, below.cells if below is not None else [], strict=False)
     numeric = [_is_number(upper, k) for k, (upper, lower) in enumerate(pairs) if _is_number(lower, k)]
     return bool(numeric) and not any(numeric)
-
-
-def _find_named_ends(cells: list[str]) -> tuple[int, int] | None:
-    """Indices of the first column with a name for sources and of the first with one for targets."""
-    words = [_split_words(cell) - _FILLER_WORDS for cell in cells]
-    sources, targets = (
-        [k for k, rest in enumerate(words) if len(rest) == 1 and rest <= names]
-        for names in (SOURCE_NAMES, TARGET_NAMES)
-    )
-    return (sources[0], targets[0]) if sources and targets else None
-
-
-def _split_words(name: str) -> set[str]:
-    return {word.lower() for word in re.findall(r"\d+|[A-Z]?[a-z]+|[A-Z]+", name)}
 
 
 def _is_number(cell: str, column: int) -> bool:
@@ -216,7 +205,7 @@ def _default_columns(path: Path, top: _Row, names: list[str]) -> tuple[int, ...]
     width = len(top.cells)
     if width < 2:
         raise FileError(f"{path}, line {top.line}: expected a source and a target, got {top.cells[0]!r}.")
-    ends = _find_named_ends(names)
+    ends = _tables.find_named_ends(names)
     if ends is None and "" in names[:1]:
         raise FileError(
             f"{path}, line {top.line}: the first column has no name, which suggests row numbers, and no other column "
@@ -224,9 +213,7 @@ def _default_columns(path: Path, top: _Row, names: list[str]) -> tuple[int, ...]
             _COLUMNS,
         )
     ends = ends or (0, 1)
-    words = [_split_words(name) for name in names]
-    weights = [k for k, present in enumerate(words) if k not in ends and present and present <= WEIGHT_WORDS]
-    weight = next(iter(weights), max(ends) + 1)
+    weight = _tables.find_weight(names, ends)
     return (*ends, weight) if weight < width else ends
 
 
@@ -249,12 +236,16 @@ def _check_memory(path: Path, data: Bytes, layout: _Layout) -> None:
 
 def _has_integer_labels(layout: _Layout) -> bool:
     """Whether the labels of the first edge are integers, without quotes and leading zeros."""
-    cells = (layout.first.cells[c] for c in layout.columns[:2])
-    return not layout.first.quoted and all(re.fullmatch(r"-?(0|[1-9]\d*)", cell) for cell in cells)
+    cells = [layout.first.cells[c] for c in layout.columns[:2]]
+    known = [cell for cell in cells if not (layout.skip and cell in MISSING)]
+    return not layout.first.quoted and all(re.fullmatch(r"-?(0|[1-9]\d*)", cell) for cell in known)
 
 
-def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
-    """Sources, targets and weights, as pyarrow columns; labels are integers if all of them are, else text."""
+def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any, IntArray | None, int]:
+    """Sources, targets and weights, as pyarrow columns; labels are integers if all of them are, else text.
+
+    With `skip` also which rows are complete, and the number of the others.
+    """
     import pyarrow as pa
 
     start = layout.first.start
@@ -272,12 +263,30 @@ def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any]:
             failure = str(error)
     if columns is None:
         raise _parse_error(path, data, layout, failure)
+    rows, skipped = None, 0
+    if layout.skip:
+        columns, rows, skipped = _complete_rows(path, columns)
     if any(column.null_count for column in columns) or (label_type == pa.string() and _has_empty(columns[:2])):
         raise _parse_error(path, data, layout, "a cell is empty")
     weight = columns[2].to_numpy() if len(columns) == 3 else None
     if weight is not None and not np.isfinite(weight).all():
         raise _parse_error(path, data, layout, "a weight isn't finite")
-    return columns[0], columns[1], weight
+    return columns[0], columns[1], weight, rows, skipped
+
+
+def _complete_rows(path: Path, columns: list[Any]) -> tuple[list[Any], IntArray, int]:
+    """The rows with a value in every column, their numbers, and the number of the other rows."""
+    import pyarrow.compute as pc
+
+    complete = np.ones(len(columns[0]), np.bool_)
+    for column in columns:
+        complete &= pc.is_valid(column).to_numpy()
+    if len(columns) == 3:
+        complete &= np.isfinite(columns[2].fill_null(0).to_numpy())
+    rows = np.flatnonzero(complete)
+    if not len(rows):
+        raise FileError(f"{path}: none of the {len(complete):,} rows has a source, a target and a weight.")
+    return [column.filter(complete) for column in columns], rows, len(complete) - len(rows)
 
 
 def _read_columns(body: Any, layout: _Layout, label_type: Any) -> list[Any]:
@@ -290,7 +299,12 @@ def _read_columns(body: Any, layout: _Layout, label_type: Any) -> list[Any]:
         pa.BufferReader(pa.py_buffer(body)),
         pc.ReadOptions(column_names=names),
         pc.ParseOptions(delimiter=layout.delimiter),
-        pc.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
+        pc.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=MISSING if layout.skip else [""],
+            strings_can_be_null=layout.skip,
+        ),
     )
     return [table.column(k) for k in range(len(types))]
 
@@ -309,11 +323,15 @@ def _parse_error(path: Path, data: Bytes, layout: _Layout, failure: str) -> File
         if len(cells) != width:
             return _width_error(path, row, width, layout.delimiter)
         if not all(cells[c] for c in layout.columns):
-            return FileError(f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.")
+            return FileError(
+                f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.",
+                _tables.SKIP_MISSING,
+            )
         if len(layout.columns) == 3 and not _is_finite(cells[layout.columns[2]]):
             column = layout.columns[2]
             return FileError(
                 f"{path}, line {line}: expected a finite weight in column {column + 1}, got {cells[column]!r}.",
+                *([_tables.SKIP_MISSING] if _MISSING.fullmatch(cells[column]) else []),
                 _COLUMNS,
             )
     return FileError(f"{path} can't be parsed as an edge list: {failure}.")
@@ -338,12 +356,16 @@ def _find_line(data: Bytes, layout: _Layout, k: int) -> int:
     return next(islice(_rows(data, layout.first.start, layout.first.line, layout.delimiter), k, None)).line
 
 
-def _make_edge_list(source: Any, target: Any, metadata: dict[str, Any]) -> EdgeList:
+def _make_edge_list(path: Path, source: Any, target: Any, metadata: dict[str, Any]) -> EdgeList:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     codes = pa.chunked_array(source.chunks + target.chunks).dictionary_encode()  # all chunks share one dictionary
     flat = np.concatenate([chunk.indices.to_numpy() for chunk in codes.chunks])
     ends, names = (flat[: len(source)], flat[len(source) :]), codes.chunk(0).dictionary
+    if names.type == pa.string():
+        with _io.name_file(path):
+            _tables.check_float_ids(names.filter(pc.match_substring_regex(names, _tables.FLOAT_ID)).to_pylist())
     if "nodes" in metadata:
         node, labels = _look_up_nodes(names.to_pylist(), metadata["nodes"])
     else:

@@ -114,6 +114,15 @@ def _corrupt_array_errors(path: Path, name: str) -> Iterator[None]:
         raise FileError(f"{path}: the array {name!r} is corrupt: {error}.") from None
 
 
+@contextmanager
+def name_file(path: Path) -> Iterator[None]:
+    """Turn graph errors in the block into errors of this file."""
+    try:
+        yield
+    except GraphError as error:
+        raise FileError(f"{path}: {error.args[0]}", *error.repairs) from None
+
+
 def decode_text(path: Path, data: Bytes) -> str:
     """UTF-8, with or without a byte order mark."""
     try:
@@ -190,6 +199,7 @@ def parse_metadata(path: Path, comment: str) -> dict[str, Any]:
 def parse_attributes(path: Path, attributes: Any, labels: Labels) -> Attributes:
     """Attributes of nodes from a file, checked."""
     try:
-        return as_attributes(attributes, labels)
-    except (GraphError, TypeError) as error:
-        raise FileError(f"{path}: unusable attributes of nodes: {error}") from None
+        with name_file(path):
+            return as_attributes(attributes, labels)
+    except TypeError as error:
+        raise FileError(f"{path}: unusable attributes of nodes: {error}.") from None

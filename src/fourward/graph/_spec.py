@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +12,11 @@ import numpy as np
 from fourward._memory import check_memory, limit_memory
 from fourward.errors import FileError, FourwardError, OptionError
 from fourward.graph import _convert, connectomes, files, generate
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, Orient
-from fourward.graph._convert import EdgeList, Labels
+from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
+from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
-from fourward.graph.orient import Seed
+from fourward.graph._node_table import read_node_table
+from fourward.graph._to_dag import Options
 
 
 def _parse_sizes(text: str) -> list[int]:
@@ -57,12 +57,6 @@ USAGE = tuple(family.usage(name) for name, family in _FAMILIES.items())
 def resolve_graph(
     spec: str | Path,
     *,
-    orient: Orient = None,
-    seed: Seed = None,
-    remove_feedback: bool = False,
-    merge: bool = False,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
     topology_only: bool = False,
     max_bytes: int | None = None,
     **options: Any,
@@ -72,41 +66,48 @@ def resolve_graph(
     Args:
         spec: A family and its arguments ("er:64:0.2:0"; see `USAGE`; the default seed is 0), a bundled connectome
             ("c-elegans", without its feedback edges), or a graph file.
-        orient: As in `fourward.files.read_dag`.
-        seed: Likewise.
-        remove_feedback: Likewise.
-        merge: Likewise.
-        inputs: Labels of the inputs as text; "3" also means the label 3.
-        outputs: The same for the outputs.
         topology_only: Without weights, biases and activations.
         max_bytes: As in `fourward.files.read`.
-        options: As in `fourward.files.read`, for files only.
+        options: As in `fourward.files.read_dag`; those on how to read a file are for files only, but nodes= for any
+            graph.
 
     >>> resolve_graph("er:64:0.2:0").dag
     Dag(64 nodes, 413 edges, 4 inputs, 5 outputs)
     >>> resolve_graph("c-elegans", outputs=["AVAL", "AVAR"]).dag.num_outputs
     2
+    >>> resolve_graph("c-elegans", inputs="class=sensory", outputs="class=motorneuron").dag
+    Dag(302 nodes, 2,407 edges, 83 inputs, 123 outputs)
     """
+    changes = {name: options.pop(name) for name in Options._fields if name in options}
+    uses_weights = changes.get("min_weight") is not None or changes.get("remove_feedback")
     with limit_memory(max_bytes):
-        annotated, is_connectome = _load(str(spec), topology_only, options)
-    annotated = annotated._replace(weight=None) if topology_only else annotated
+        annotated, is_connectome = _load(str(spec), topology_only and not uses_weights, options)
+    if is_connectome and not changes.get("remove_feedback"):
+        with_inputs = changes.get("inputs") is not None
+        changes["remove_feedback"] = True if with_inputs else "fewest"
+        changes["into_inputs"] = changes.get("into_inputs") or ("cut" if with_inputs else None)
     try:
-        return annotated.to_dag(
-            orient=orient,
-            seed=seed,
-            remove_feedback=remove_feedback or is_connectome,
-            merge=merge,
-            inputs=_parse_labels(inputs, annotated.graph.labels),
-            outputs=_parse_labels(outputs, annotated.graph.labels),
-        )
+        made = annotated.to_dag(**changes)
     except FourwardError as error:
         error.prepend(str(spec))
         raise
+    return made._replace(weight=None) if topology_only else made
 
 
 def _load(spec: str, topology_only: bool, options: dict[str, Any]) -> tuple[AnnotatedGraph, bool]:
     """The graph, and whether it is a bundled connectome, which has cycles."""
     name, *arguments = spec.split(":")
+    nodes = options.pop("nodes", None) if spec in connectomes.NAMES or name in _FAMILIES else None
+    annotated, is_connectome = _load_graph(spec, name, arguments, topology_only, options)
+    if nodes is not None:
+        attributes = read_node_table(nodes, annotated.graph.labels)
+        annotated = annotated._replace(attributes={**annotated.attributes, **attributes})
+    return annotated, is_connectome
+
+
+def _load_graph(
+    spec: str, name: str, arguments: list[str], topology_only: bool, options: dict[str, Any]
+) -> tuple[AnnotatedGraph, bool]:
     file_options = [key for key, value in options.items() if value is not None]
     if (name in _FAMILIES and arguments) or spec in connectomes.NAMES:
         if file_options:
@@ -144,15 +145,5 @@ def _generate(name: str, arguments: list[str]) -> AnnotatedGraph:
 def _load_connectome(name: str) -> AnnotatedGraph:
     connectome = connectomes.load(name)
     edge_list = _convert.from_pairs(connectome.edges, connectome.classes)
-    return AnnotatedGraph(edge_list, connectome.strength.astype(np.float64))
-
-
-def _parse_labels(texts: Sequence[str] | None, labels: Labels) -> list[Any] | None:
-    """Labels from text: the text itself if it is a label, else the integer that it spells."""
-    if texts is None:
-        return None
-    known = labels if isinstance(labels, range) else frozenset(labels)
-    integers = {text: int(text) for text in texts if re.fullmatch(r"-?\d+", text)}
-    return [
-        integers[text] if text in integers and text not in known and integers[text] in known else text for text in texts
-    ]
+    attributes = connectome.dag.attributes
+    return AnnotatedGraph(edge_list, connectome.strength.astype(np.float64), attributes=attributes)

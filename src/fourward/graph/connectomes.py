@@ -13,8 +13,11 @@ import numpy as np
 
 from fourward._arrays import IntArray, readonly
 from fourward.errors import GraphError
-from fourward.graph._dag import Dag, LabelChoice
-from fourward.graph.orient import Acyclic, remove_feedback
+from fourward.graph import _convert
+from fourward.graph._annotated import AnnotatedGraph
+from fourward.graph._choose import NodeChoice
+from fourward.graph._dag import Dag
+from fourward.graph.orient import Acyclic
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -76,9 +79,28 @@ class Connectome:
     def _acyclic(self) -> Acyclic:
         return self.acyclic()
 
-    def acyclic(self, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Acyclic:
-        """The Dag and the removed edges, with inputs and outputs by name; see `fourward.orient.remove_feedback`."""
-        return remove_feedback(self.edges, nodes=self.classes, inputs=inputs, outputs=outputs)
+    def acyclic(self, *, inputs: NodeChoice = None, outputs: NodeChoice = None) -> Acyclic:
+        """The Dag and the removed edges, with these inputs and outputs.
+
+        With chosen inputs, edges into them are cut, and feedback is removed by strength, as `fourward.files.read_dag`
+        does: every neuron that the inputs reach stays reached. Without them, the fewest edges are removed.
+
+        Args:
+            inputs: Names, or an attribute and its value, such as "class=sensory". Default: all sources.
+            outputs: The outputs, likewise. Default: all sinks.
+
+        >>> load("c-elegans").acyclic(inputs="class=sensory", outputs="class=motorneuron").dag
+        Dag(302 nodes, 2,407 edges, 83 inputs, 123 outputs)
+        """
+        graph = _convert.from_pairs(self.edges, self.classes)
+        attributes = {"class": tuple(self.classes.values())}
+        annotated = AnnotatedGraph(graph, self.strength.astype(np.float64), attributes=attributes)
+        chosen: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
+        if inputs is None:
+            made = annotated.to_dag(remove_feedback="fewest", **chosen)
+        else:
+            made = annotated.to_dag(remove_feedback=True, into_inputs="cut", **chosen)
+        return Acyclic(made.dag, [*made.cut, *made.removed])
 
     def to_networkx(self) -> nx.DiGraph:
         """The connectome as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""

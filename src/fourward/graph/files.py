@@ -6,16 +6,19 @@ import gzip
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
 from fourward._files import replacing
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
-from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
+from fourward.graph import _convert, _edgelist, _mtx_npz, _tables, _xml_json
 from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient
-from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._choose import NodeChoice
+from fourward.graph._dag import Dag
+from fourward.graph._node_table import read_node_table
+from fourward.graph._to_dag import IntoInputs, Merge, Only, RemoveFeedback, SelfLoops
 from fourward.graph.orient import Seed
 
 __all__ = [
@@ -28,6 +31,9 @@ __all__ = [
     "read_dag",
     "write",
 ]
+
+
+Missing = Literal["skip"] | None
 
 
 class _Format(NamedTuple):
@@ -43,7 +49,7 @@ def _edge_list(kind: str, separator: str) -> _Format:
     def write(annotated: AnnotatedDag, file: BinaryIO) -> None:
         _edgelist.write(annotated, file, separator)
 
-    return _Format(partial(_edgelist.read, kind=kind), write, options=("header", "columns"))
+    return _Format(partial(_edgelist.read, kind=kind), write, options=("header", "columns", "missing"))
 
 
 _FORMATS = {
@@ -82,12 +88,14 @@ def infer_format(path: str | Path, format: str | None = None) -> str:
 
 
 def read(
-    path: str | Path,
+    path: str | Path | Any,
     *,
     format: str | None = None,
     header: bool | None = None,
     columns: Sequence[str | int] | None = None,
     labels: str | None = None,
+    missing: Missing = None,
+    nodes: Any = None,
     topology_only: bool = False,
     max_bytes: int | None = None,
 ) -> AnnotatedGraph:
@@ -101,48 +109,97 @@ def read(
     else they are text. Their order is that of `Dag.from_edges`.
 
     Args:
-        path: The file; .gz is decompressed.
+        path: The file; .gz is decompressed. Or a table of pandas, polars or pyarrow, whose columns are those of an edge
+            list.
         format: Its format; default: that of its suffix, see `SUFFIXES`.
         header: For edge lists: whether there is a header; default: see above.
         columns: For edge lists: the columns of source, target and, optionally, weight, by name or by number from 1.
         labels: For GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
+        missing: For edge lists and tables: "skip" omits rows that lack a label or a weight (empty, NA, NaN, null or
+            None) and counts them; by default they are an error.
+        nodes: A second table, with a row for each neuron: a .csv, .tsv or .parquet file or a table as above. Its
+            columns become attributes of the nodes, besides those of the graph file.
         topology_only: Read the graph without weights, biases and activations.
         max_bytes: Refuse a graph that would take more memory than this, by an estimate from the file's size and from
             what it claims to hold. One that would take more than is available is always refused.
     """
-    kind = infer_format(path, format)
-    options = {"header": header, "columns": columns, "labels": labels}
-    for name, value in options.items():
-        if value is not None and name not in _FORMATS[kind].options:
-            formats = ", ".join(other for other, row in _FORMATS.items() if name in row.options)
-            raise OptionError(f"{name}= is an option of {formats}, but {path} is read as {kind}.")
+    if missing not in ("skip", None):
+        raise OptionError(f"missing must be 'skip' or None, got {missing!r}.")
+    options = {"header": header, "columns": columns, "labels": labels, "missing": missing}
     with limit_memory(max_bytes):
-        own = {name: options[name] for name in _FORMATS[kind].options}
-        return _FORMATS[kind].read(Path(path), topology_only=topology_only, **own)
+        if _tables.is_table(path):
+            _check_options("a table", options, ("columns", "missing"))
+            annotated = _read_table(path, columns, missing == "skip", topology_only)
+        else:
+            kind = infer_format(path, format)
+            _check_options(f"{path} is read as {kind}", options, _FORMATS[kind].options)
+            own = {name: options[name] for name in _FORMATS[kind].options}
+            annotated = _FORMATS[kind].read(Path(path), topology_only=topology_only, **own)
+        if nodes is None:
+            return annotated
+        attributes = read_node_table(nodes, annotated.graph.labels)
+        return annotated._replace(attributes={**annotated.attributes, **attributes})
+
+
+def _check_options(description: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name, value in options.items():
+        if value is not None and name not in known:
+            formats = ", ".join(kind for kind, row in _FORMATS.items() if name in row.options)
+            raise OptionError(f"{name}= is an option of {formats}, but {description}.")
+
+
+def _read_table(table: Any, columns: Sequence[str | int] | None, skip: bool, topology_only: bool) -> AnnotatedGraph:
+    if topology_only and columns is None:
+        columns = [k + 1 for k in _tables.select_columns(_tables.column_names(table), None)[:2]]
+    (source, target, *weight), rows = _tables.read_columns(table, columns, skip)
+    graph = _convert.from_pairs(_tables.to_pairs(source, target))
+    skipped = len(_tables.column_values(table, 0)) - len(rows)
+    return AnnotatedGraph(
+        graph,
+        weight[0] if weight and not topology_only else None,
+        states_direction=False,
+        locate_edge=lambda k: f"row {rows[k]}",
+        skipped=skipped,
+    )
 
 
 def read_dag(
-    path: str | Path,
+    path: str | Path | Any,
     *,
     orient: Orient = None,
     seed: Seed = None,
-    remove_feedback: bool = False,
-    merge: bool = False,
-    inputs: LabelChoice = None,
-    outputs: LabelChoice = None,
+    remove_feedback: RemoveFeedback = False,
+    merge: Merge = False,
+    self_loops: SelfLoops = None,
+    min_weight: float | None = None,
+    inputs: NodeChoice = None,
+    outputs: NodeChoice = None,
+    into_inputs: IntoInputs = None,
+    only: Only = None,
     **options: Any,
 ) -> AnnotatedDag:
-    """Read a graph file as a Dag, with its weights, biases and activations.
+    """Read a graph file as a Dag, with its weights, biases, activations and attributes of nodes.
+
+    The steps are done in the order of the options below, and `.changes` of the result counts what each did.
 
     Args:
-        path: The file.
+        path: The file or table, as in `read`.
         orient: "random" directs an undirected graph, or an edge list in arbitrary directions, along a random order of
             its nodes.
         seed: Seed of that order.
-        remove_feedback: Remove a small set of edges that makes a cyclic graph acyclic, self-loops included.
-        merge: Add up the weights of duplicate edges, which are an error otherwise.
-        inputs: Labels of the inputs, in order; default: those in the file, else all sources.
-        outputs: Labels of the outputs, in order; default: those in the file, else all sinks.
+        remove_feedback: Remove edges that make a cyclic graph acyclic, self-loops included: light ones, such that every
+            neuron that the inputs reached is still reached. "fewest" counts edges alone, as
+            `fourward.orient.remove_feedback` does.
+        merge: Merge duplicate edges, which are an error otherwise: True or "sum" adds up their weights; "mean", "max",
+            "min" and "first" do what they say.
+        self_loops: "drop" removes edges from a neuron to itself, which are an error otherwise.
+        min_weight: Drop edges whose weight, after merging, is smaller in absolute value.
+        inputs: Labels of the inputs, in order; or an attribute and its value, as in "class=sensory" or
+            "class=sensory|ascending"; or the Path of a file with one label per line. Default: those in the file, else
+            all sources.
+        outputs: The outputs, likewise. Default: those in the file, else all sinks.
+        into_inputs: "cut" removes edges into inputs, which are an error otherwise.
+        only: "paths" drops neurons that are on no path from an input to an output.
         options: As in `read`.
     """
     annotated = read(path, **options)
@@ -152,11 +209,15 @@ def read_dag(
             seed=seed,
             remove_feedback=remove_feedback,
             merge=merge,
+            self_loops=self_loops,
+            min_weight=min_weight,
             inputs=inputs,
             outputs=outputs,
+            into_inputs=into_inputs,
+            only=only,
         )
     except FourwardError as error:
-        error.prepend(str(path))
+        error.prepend("the table" if _tables.is_table(path) else str(path))
         raise
 
 
