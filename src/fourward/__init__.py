@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fourward.errors import FourwardError
     from fourward.graph import Dag, connectomes, files, generate, orient
     from fourward.layering import Layering
-    from fourward.nn import FourWard
+    from fourward.nn import FourWard, importance
     from fourward.train import FourWardClassifier, FourWardRegressor
     from fourward.view import draw, view
 
@@ -51,6 +51,7 @@ _ATTRIBUTES = {
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering",
     "draw": "fourward.view",
+    "importance": "fourward.nn",
     "load": "fourward._serialization",
     "save": "fourward._serialization",
 }
@@ -71,6 +72,7 @@ __all__ = [
     "files",
     "generate",
     "graph",
+    "importance",
     "layering",
     "load",
     "nn",

@@ -7,6 +7,7 @@ from fourward.nn._activations import ActivationLike, Activations
 from fourward.nn._constraint_options import EdgeConstraints
 from fourward.nn._constraints import Constraints
 from fourward.nn._fourward import FourWard
+from fourward.nn._importance import importance
 from fourward.nn._init import Init, scale_by_in_degree
 from fourward.nn._summary import summary
 
@@ -17,6 +18,7 @@ __all__ = [
     "EdgeConstraints",
     "FourWard",
     "Init",
+    "importance",
     "scale_by_in_degree",
     "summary",
 ]

@@ -92,7 +92,11 @@ class DagModule(nn.Module, ABC):
         return self._run(x, all_nodes=False)
 
     def activations(self, x: Tensor) -> Tensor:
-        """Compute the activations of all nodes, by node index: (..., num_inputs) -> (..., num_nodes)."""
+        """Compute the activations of all nodes, by node index: (..., num_inputs) -> (..., num_nodes).
+
+        Differentiable with respect to x and the parameters. Outputs don't depend on the returned tensor: gradients with
+        respect to hidden activations are those of `FourWard.probed`.
+        """
         return self._run(x, all_nodes=True)
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import networkx as nx
@@ -16,6 +16,7 @@ from fourward.engine._interface import Request, Runner
 from fourward.errors import ActivationError, OptionError, WeightError
 from fourward.graph import _annotated
 from fourward.graph._annotated import AnnotatedDag
+from fourward.graph._convert import label_list
 from fourward.graph._dag import Dag
 from fourward.layering import Layering
 from fourward.nn._activations import ActivationLike, Activations, activation_name, decode_activation
@@ -170,6 +171,43 @@ class FourWard(DagModule):
                 self.constraints.set_weight(weight.to(self.constraints.free_weight))
             if self.bias is not None and bias is not None:
                 self.bias.copy_(bias)
+
+    def silenced(self, labels: Iterable[Hashable]) -> FourWard:
+        """A copy in which the neurons with these labels have the activation 0; see `clamped`."""
+        return self.clamped(dict.fromkeys(label_list(labels, "labels"), 0.0))
+
+    def clamped(self, values: Mapping[Hashable, float]) -> FourWard:
+        """A copy of the network in which neurons have constant activations, whatever their inputs.
+
+        The copy has the same graph, a bias, and the effective weights without constraints: those into clamped neurons
+        are 0. A clamped input sends its value instead of its feature.
+
+        Args:
+            values: The activation of each clamped neuron, by label.
+
+        >>> net = FourWard(Dag.from_edges([("a", "b"), ("b", "c")]), "identity", init=2.0)
+        >>> net(torch.ones(1, 1)).item(), net.clamped({"b": 5.0})(torch.ones(1, 1)).item()
+        (4.0, 10.0)
+        """
+        from fourward.nn._interventions import clamp  # imported here: it needs this class
+
+        return clamp(self, values)
+
+    def probed(self) -> FourWard:
+        """A copy with one more input per neuron, in the order of dag.neurons, which is added to its activation.
+
+        With zeros there, it returns what this network returns, and the gradient with respect to them is that with
+        respect to the neurons' activations: what `activations(x)` returns has no path to the outputs.
+
+        >>> net = FourWard(Dag.from_edges([("a", "b"), ("b", "c")]), "identity", init=2.0)
+        >>> x = torch.tensor([[1.0, 0.0, 0.0]], requires_grad=True)
+        >>> net.probed()(x).backward()
+        >>> x.grad
+        tensor([[4., 2., 1.]])
+        """
+        from fourward.nn._interventions import probe
+
+        return probe(self)
 
     def to_networkx(self) -> nx.DiGraph:
         """A DiGraph with the attribute `weight` on edges, and `bias` and `activation` on neurons; also constraints."""
