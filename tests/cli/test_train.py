@@ -274,3 +274,56 @@ def test_weights_of_a_graph_file_are_not_looked_at(folder, capsys):
     words = ("--data", "t.csv", "--target", "sign", "--epochs", 1, "--out", "a", "--device", "cpu")
     assert run("train", "g.csv", *words) == 0, capsys.readouterr().err
     assert run("evaluate", "a", "--graph", "g.csv") == 0
+
+
+def test_signs_strengths_importance_and_pictures(folder, capsys):
+    names = [f"n{k}" for k in range(12)]
+    rng = np.random.default_rng(0)
+    rows = [f"{names[u]},{names[v]},{rng.integers(1, 99)}" for u in range(12) for v in range(u + 1, 12)]
+    (folder / "g.csv").write_text("\n".join(["pre,post,count", *rows]) + "\n")
+    kinds = [f"{name},{'GABA' if k % 3 else 'glutamate'},{k % 2}" for k, name in enumerate(names)]
+    (folder / "nodes.csv").write_text("\n".join(["name,transmitter,type", *kinds]) + "\n")
+    graph = ["g.csv", "--nodes", "nodes.csv", "--data", "t.csv", "--target", "sign", "--device", "cpu"]
+    options = ["--sign", "transmitter:glutamate=1", "--strengths", "scale", "--tied", "type", "--activation", "tanh"]
+    assert run("train", *graph, *options[2:], "--sign", "transmitter", "--out", "x") == 2
+    assert "no sign for these values of the attribute 'transmitter': 'glutamate'" in capsys.readouterr().err
+    assert run("train", *graph, *options, "--epochs", "4", "--out", "run") == 0
+    net = fw.load("run")
+    signs = np.array([-1 if k % 3 else 1 for k in range(12)])
+    assert (net.weight.detach().numpy() * signs[net.dag.source] > 0).all()
+    assert net.constraints.free_weight.shape == (4,)
+    assert run("train", *graph, "--strengths", "frozen", "--epochs", "1", "--out", "frozen") == 0
+    assert fw.load("frozen").constraints.free_weight.shape == (0,)
+    capsys.readouterr()
+    assert run("importance", "run", "--out", "importance.csv", "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["picture"], made["rows"], len(made["first"])) == ("importance.png", 36, 10)
+    with open("importance.csv") as file:
+        table = list(csv.DictReader(file))
+    assert {row["neuron"] for row in table} == set(names)
+    scores = [float(row["importance"]) for row in table]
+    assert scores == sorted(scores, reverse=True)
+    assert table[0]["transmitter"] in ("GABA", "glutamate")
+    assert run("importance", "run", "--data", "t.csv", "--by", "gradient", "--no-picture", "--rows", "20") == 0
+    assert run("draw", "run", "--colour", "importance.csv", "--out", "i.svg") == 0
+    assert "importance" in (folder / "i.svg").read_text()
+    assert run("view", "run", "--colour", "transmitter", "--no-open") == 0
+
+
+def test_a_constrained_run_resumes_to_the_same_bits(folder):
+    graph = fw.generate.erdos_renyi(20, 0.3, seed=0)
+    options = {"sign": np.where(np.arange(20) % 2, 1, -1), "frozen": np.arange(graph.num_edges) % 4 == 0}
+    config = {"data": "t.csv", "target": "sign"}
+    for epochs, out in ((4, "whole"), (2, "part")):
+        run_config = fw.train.RunConfig(**config, train=fw.train.TrainConfig(epochs=epochs, schedule="constant"))
+        fw.train.start_run(graph, run_config, out, network=options, device="cpu")
+    path = folder / "part" / "last.safetensors"
+    model, about, state = fw.train.load_checkpoint(path)
+    about["config"]["train"]["epochs"] = 4
+    fw.train.save_checkpoint(path, model, about, state)
+    fw.train.resume_run("part", device="cpu")
+    parameters = [
+        [p.detach().numpy() for p in fw.train.load_checkpoint(folder / out / "last.safetensors").model.parameters()]
+        for out in ("whole", "part")
+    ]
+    assert all(map(np.array_equal, *parameters))

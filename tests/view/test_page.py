@@ -442,9 +442,9 @@ def test_names_of_inputs_and_outputs_stand_beside_them_and_long_ones_are_not_cut
 
 
 def test_a_search_in_part_of_a_graph_says_so(show):
-    tab = show(fw.view(generate.chain(4200)))
+    tab = show(fw.view(generate.chain(5200)))
     search = tab.get_by_label("Find a neuron")
-    for query, count in (("4199", 0), ("1499", 1)):
+    for query, count in (("5199", 0), ("1499", 1)):
         search.fill(query)
         assert tab.locator("#result-count").inner_text() == f"{pluralize(count, 'neuron')} found among those shown"
 
@@ -500,3 +500,18 @@ def test_bundled_files_are_what_their_note_says():
         assert f"/{name}/ v{version} " in (ASSETS / "d3" / f"{name}.min.js").read_text().split("\n")[0]
     notice = Path(__file__).parents[2].joinpath("NOTICE").read_text()
     assert "D3" in notice
+
+
+def test_neurons_are_coloured_by_class_or_numbers(show):
+    dag = fw.Dag.from_edges([("a", "b"), ("b", "c")]).with_attributes({"class": {"a": "sensory", "b": "inter"}})
+    tab = show(fw.view(fw.FourWard(dag, seed=0), colour=[1, 2, 900], colour_label="importance"))
+    fills = "[0, 1, 2].map((v) => fourward.painter.fill(v, fourward.state))"
+    assert tab.evaluate(fills)[2] == "rgb(253, 231, 37)", "the largest"
+    assert "importance by rank" in tab.locator("#legend").inner_text()
+    tab.get_by_label("Colour").select_option(label="class")
+    first, second, missing = tab.evaluate(fills)
+    assert len({first, second, missing}) == 3
+    assert "sensory" in tab.locator("#legend").inner_text()
+    tab.get_by_label("Find a neuron").fill("a")
+    tab.get_by_label("Find a neuron").press("Enter")
+    assert "sensory" in tab.locator("#details").inner_text()

@@ -25,6 +25,7 @@ COMMANDS: list[str] = [
     "bench",
     "train",
     "evaluate",
+    "importance",
     "predict",
     "study",
     "draw",

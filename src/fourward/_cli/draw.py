@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, TitleOption, takes_graph_options
+from fourward._cli.options import (
+    ColourOption,
+    GraphOptions,
+    GraphOrNetworkArgument,
+    TitleOption,
+    takes_graph_options,
+)
 
 
 class Kind(StrEnum):
@@ -37,6 +43,7 @@ def draw(
         ),
     ] = Kind.AUTO,
     title: TitleOption = None,
+    colour: ColourOption = None,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -47,12 +54,15 @@ def draw(
     import warnings
 
     from fourward import draw as draw_picture
-    from fourward._cli.drawable import load_drawable
+    from fourward._cli.drawable import load_drawable, read_colour
 
     drawable = load_drawable(spec, graph_options, title)
+    options = read_colour(drawable.dag, colour)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        draw_picture(drawable.net_or_dag, out, title=drawable.title, weight=drawable.weight, kind=kind.value)
+        draw_picture(
+            drawable.net_or_dag, out, title=drawable.title, weight=drawable.weight, kind=kind.value, **options
+        )  # fmt: skip
     for warning in caught:
         print(f"fourward: {warning.message}", file=sys.stderr)
     print(out)

@@ -10,8 +10,9 @@ import torch
 from fourward import _serialization
 from fourward._cli.options import GraphOptions, network_path
 from fourward._cli.output import report_changes
-from fourward.errors import InputError
+from fourward.errors import DataError, InputError
 from fourward.graph._dag import Dag
+from fourward.graph._node_table import read_node_table
 from fourward.nn._fourward import FourWard
 from fourward.train import _checkpoint
 from fourward.train._data import read_features
@@ -64,3 +65,14 @@ def read_samples(spec: str, table: str) -> Any:
 def parse_label(dag: Dag, text: str) -> Hashable:
     """The label that reads like `text`; `text` itself if there is none."""
     return next((label for label in dag.labels if str(label) == text), text)
+
+
+def read_colour(dag: Dag, text: str | None) -> dict[str, Any]:
+    """The option --colour as keywords of the pictures: an attribute, or a table of neurons and numbers."""
+    if text is None or not text.lower().endswith(".csv"):
+        return {"colour": text}
+    attributes = read_node_table(text, dag.labels)
+    name = next((name for name, values in attributes.items() if any(isinstance(v, int | float) for v in values)), None)
+    if name is None:
+        raise DataError(f"{text} has no column of numbers to colour neurons by.")
+    return {"colour": attributes[name], "colour_label": name}

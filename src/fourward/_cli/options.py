@@ -81,6 +81,13 @@ RunArgument = Annotated[
 TitleOption = Annotated[
     str | None, typer.Option(help="Title of the picture or page. Default: the graph's name and size.")
 ]
+ColourOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ATTRIBUTE|FILE",
+        help="What colours the neurons: an attribute such as class, or a .csv file as `fourward importance` writes it.",
+    ),
+]
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

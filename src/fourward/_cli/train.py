@@ -37,6 +37,14 @@ class Task(StrEnum):
     REGRESSION = "regression"
 
 
+class Strengths(StrEnum):
+    """What the weights of the graph are for."""
+
+    INITIAL = "initial"
+    FROZEN = "frozen"
+    SCALE = "scale"
+
+
 class Schedule(StrEnum):
     """Schedule of the learning rate."""
 
@@ -64,8 +72,8 @@ def train(
         str | None,
         typer.Argument(
             metavar="GRAPH|NETWORK",
-            help="A graph as in `fourward graph`, whose weights are ignored; or a network, a .safetensors file or the "
-            "folder of a run, to train further from its weights.",
+            help="A graph as in `fourward graph`, whose weights --strengths may use; or a network, a .safetensors "
+            "file or the folder of a run, to train further from its weights.",
         ),
     ] = None,
     data: Annotated[
@@ -95,6 +103,26 @@ def train(
     ] = True,
     activation: Annotated[str, typer.Option(help="Activation of the neurons: relu, tanh, gelu, ...")] = "relu",
     dropout: Annotated[float, typer.Option(help="Probability of dropping a hidden neuron in a step.")] = 0.0,
+    sign: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ATTRIBUTE",
+            help="Attribute that gives all edges out of a neuron the sign they keep, such as transmitter; with signs "
+            "of values that aren't known: transmitter:glutamate=-1,dopamine=0.",
+        ),
+    ] = None,
+    tied: Annotated[
+        str | None,
+        typer.Option(metavar="ATTRIBUTE", help="Attribute such as type: edges between the same types share a weight."),
+    ] = None,
+    strengths: Annotated[
+        Strengths | None,
+        typer.Option(
+            metavar="USE",
+            help="Use of the graph's weights: initial, scaled by in-degree; frozen, likewise, and never changed; or "
+            "scale, what weights are multiplied by. Default: none.",
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Maximum number of passes over the rows.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Rows per step, over all devices.")] = 64,
     learning_rate: Annotated[float, typer.Option(help="Maximum of the learning rate schedule.")] = 1e-2,
@@ -131,8 +159,8 @@ def train(
     from fourward.train._devices import exit_if_distributed
 
     where: dict[str, Any] = {"device": device, "devices": devices, "num_nodes": num_nodes}
-    loaded = _load(graph, graph_options)
-    network = {"activation": activation, "dropout": dropout}
+    loaded, weight = _load(graph, graph_options, strengths is not None)
+    network = {"activation": activation, "dropout": dropout, "sign": parse_signs(sign), "tied": tied}
     with Progress(Console(stderr=True)) as progress, _resume_hint():
         if resume:
             fixed = [name for name in context.params if name not in RESUME_OPTIONS]
@@ -144,7 +172,9 @@ def train(
             if (out / LAST).exists():
                 raise OptionError(f"{out} already contains a run. Pass --resume to continue it, or another --out.")
             if network_path(str(graph)) is not None:
-                _check_default(context, list(network), f"{graph} is a network, which has its own")
+                _check_default(context, [*network, "strengths"], f"{graph} is a network, which has its own")
+            if strengths is not None:
+                network |= _use_strengths(strengths, loaded, weight)
             train_config = TrainConfig(
                 epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, weight_decay=weight_decay,
                 schedule=schedule.value, label_smoothing=label_smoothing, patience=patience, seed=seed,
@@ -159,22 +189,47 @@ def train(
     exit_if_distributed()
 
 
-def _load(spec: str | None, graph_options: GraphOptions) -> Dag | FourWard | None:
+def parse_signs(text: str | None) -> str | tuple[str, dict[str, int]] | None:
+    """The option --sign as FourWard takes it: an attribute, or an attribute and the signs of its values."""
+    name, colon, table = (text or "").partition(":")
+    if text is None or not colon:
+        return text
+    try:
+        return name, {value: int(number) for value, number in (pair.rsplit("=", 1) for pair in table.split(","))}
+    except ValueError:
+        raise OptionError(f"expected --sign as ATTRIBUTE or ATTRIBUTE:VALUE=1,VALUE=-1, got {text!r}.") from None
+
+
+def _use_strengths(use: Strengths, dag: Any, weight: Any) -> dict[str, Any]:
+    """Options of the network that use the weights of the graph."""
+    import numpy as np
+
+    from fourward.nn import scale_by_in_degree
+
+    if weight is None:
+        raise OptionError(f"--strengths {use.value} needs a graph with weights.")
+    if use is Strengths.SCALE:
+        return {"scale": np.abs(weight)}
+    return {"init": scale_by_in_degree(dag, weight)} | ({"frozen": True} if use is Strengths.FROZEN else {})
+
+
+def _load(spec: str | None, graph_options: GraphOptions, with_weights: bool) -> tuple[Dag | FourWard | None, Any]:
+    """The graph or network, and the weights of the graph if they are used."""
     if spec is None:
         graph_options.check_unset("no graph is read")
-        return None
+        return None, None
     path = network_path(spec)
     if path is not None:
         from fourward._serialization import load
 
         graph_options.check_unset(f"{spec} is a network, which has its own graph")
-        return load(path)
+        return load(path), None
     from fourward.train._devices import is_first_process
 
-    loaded = graph_options.load(spec, topology_only=True)
+    loaded = graph_options.load(spec, topology_only=not with_weights)
     if is_first_process():
         report_changes(loaded)
-    return loaded.dag
+    return loaded.dag, loaded.weight
 
 
 def _check_default(context: typer.Context, names: list[str], why: str) -> None:

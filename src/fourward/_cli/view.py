@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, TitleOption, takes_graph_options
+from fourward._cli.options import (
+    ColourOption,
+    GraphOptions,
+    GraphOrNetworkArgument,
+    TitleOption,
+    takes_graph_options,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +39,7 @@ def view(
         ),
     ] = None,
     title: TitleOption = None,
+    colour: ColourOption = None,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -43,12 +50,19 @@ def view(
     import webbrowser
 
     from fourward import view as make_page
-    from fourward._cli.drawable import load_drawable, parse_label, read_samples
+    from fourward._cli.drawable import load_drawable, parse_label, read_colour, read_samples
 
     drawable = load_drawable(spec, graph_options, title)
     rows = None if samples is None else read_samples(spec, samples)
     centre = None if around is None else parse_label(drawable.dag, around)
-    page = make_page(drawable.net_or_dag, title=drawable.title, weight=drawable.weight, samples=rows, around=centre)
+    page = make_page(
+        drawable.net_or_dag,
+        title=drawable.title,
+        weight=drawable.weight,
+        samples=rows,
+        around=centre,
+        **read_colour(drawable.dag, colour),
+    )
     page.save(out)
     print(f"{out}\n{page.shown}")
     if not no_open and not webbrowser.open(out.resolve().as_uri()):

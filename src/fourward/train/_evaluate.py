@@ -12,7 +12,7 @@ from fourward.errors import DataError, OptionError, Repair
 from fourward.graph._dag import Dag
 from fourward.train import _checkpoint
 from fourward.train._config import RunConfig
-from fourward.train._data import Data, is_table, read_data, read_features, split
+from fourward.train._data import Array, Data, is_table, read_data, read_features, split
 from fourward.train._metrics import compute_metrics
 from fourward.train._model import Model
 
@@ -36,12 +36,25 @@ def evaluate(
         graph: If not None, an error is raised unless the checkpoint has this graph.
         device: Where to run it.
     """
+    model, x, y = load_evaluation(path, data, target, graph=graph, device=device)
+    return compute_metrics(model, x, y)
+
+
+def load_evaluation(
+    path: str | Path,
+    data: str | None = None,
+    target: str | None = None,
+    *,
+    graph: Dag | None = None,
+    device: str = "cpu",
+) -> tuple[Model, Array, Array]:
+    """A trained model, and the features and targets to evaluate it on; arguments as in `evaluate`."""
     model, run, _ = _checkpoint.load_checkpoint(path, device=device)
     if graph is not None:
         _checkpoint.check_graph(path, model, graph)
     if data is not None:
         samples = _read(model, data, target)
-        return compute_metrics(model, samples.x, samples.y)
+        return model, samples.x, samples.y
     if run is None:
         raise OptionError(f"{path} doesn't know which data it was tested on.", _CHOOSE_DATA)
     with corrupt_file_errors(path):
@@ -52,7 +65,7 @@ def evaluate(
     _, _, rows = split(samples.y, config.validation, config.test, config.train.seed)
     if len(rows) == 0:
         raise OptionError(f"{path} was trained without test rows.", _CHOOSE_DATA)
-    return compute_metrics(model, samples.x[rows], samples.y[rows])
+    return model, samples.x[rows], samples.y[rows]
 
 
 def predict_rows(path: str | Path, data: str, *, device: str = "cpu") -> tuple[list[str], Iterator[list[Any]]]:

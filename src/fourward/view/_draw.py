@@ -14,6 +14,7 @@ from fourward.graph._convert import Labels
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 from fourward.nn._fourward import FourWard
+from fourward.view._colours import NodeColours, draw_coloured_nodes, keep_paths, read_colours
 from fourward.view._density import draw_density
 from fourward.view._histograms import draw_degrees, draw_layer_sizes, draw_weights, use_integer_ticks
 from fourward.view._layout import FloatArray, bend_edges, layout_nodes
@@ -45,6 +46,9 @@ def draw(
     layering: Layering | None = None,
     weight: Any = None,
     kind: Kind = "auto",
+    colour: Any = None,
+    colour_label: str | None = None,
+    only: Literal["paths"] | None = None,
 ) -> Picture:
     """Draw a network or a graph layer by layer, with histograms of its degrees, weights and layer sizes.
 
@@ -58,7 +62,12 @@ def draw(
         layering: The layers to draw. Default: those of the network, or the paper's for a Dag.
         weight: (E,) numbers that colour the edges of a Dag, such as synaptic strengths; a network has its own.
         kind: "lines" draws every node and edge, "density" the number of edges between layers; "auto" chooses lines
-            for graphs that are small enough.
+            for graphs that are small enough, or whose nodes are coloured.
+        colour: What colours the nodes instead of their place in the graph: the name of an attribute, such as "class",
+            or (N,) numbers by node index, such as importances or activations. Where a few of these dwarf the rest,
+            colours follow their ranks.
+        colour_label: Name of the numbers.
+        only: "paths" draws only nodes on paths from an input to an output.
 
     Returns:
         A matplotlib figure; a notebook displays it, and its `save(path)` writes it.
@@ -70,23 +79,31 @@ def draw(
     if kind not in ("auto", "lines", "density"):
         raise OptionError(f"kind must be 'auto', 'lines' or 'density', got {kind!r}.")
     subject = build_subject(net_or_dag, layering, weight)
+    colours = None if colour is None else read_colours(colour, subject.dag, colour_label)
+    if only is not None:
+        subject, colours = keep_paths(subject, colours, only)
     require("matplotlib", "plot")
     from fourward.view._figure import check_suffix
 
     if path is not None:
         check_suffix(path)  # raises early for an unknown suffix
-    reason = ""
+    reason, most_edges = "", MAX_EDGES if kind == "auto" else None
     if kind == "auto":
         is_small = subject.dag.num_edges <= MAX_EDGES and subject.dag.num_nodes <= MAX_NODES
+        is_small |= colours is not None
         kind, reason = ("lines", "") if is_small else ("density", ", too many for lines")
-    picture = _compose(subject, kind, reason)
+    if kind == "density" and colours is not None:
+        raise OptionError("kind='density' draws no nodes that colour= could colour. Omit one of them.")
+    picture = _compose(subject, kind, reason, colours, most_edges)
     picture.set_title(title or describe(subject.dag))
     if path is not None:
         picture.save(path)
     return picture
 
 
-def _compose(subject: Subject, kind: Kind, reason: str) -> Picture:
+def _compose(
+    subject: Subject, kind: Kind, reason: str, colours: NodeColours | None = None, most_edges: int | None = None
+) -> Picture:
     """Everything but the title; `reason` says why "auto" chose density."""
     from fourward.view._figure import Picture
 
@@ -102,8 +119,10 @@ def _compose(subject: Subject, kind: Kind, reason: str) -> Picture:
     if weight is not None:
         draw_weights(picture.add_subplot(grid[2, 1]), weight)
     if kind == "lines":
-        num_named = draw_layers(main, dag, layering, weight, names=True)
-        caption = f"Shown: every node and every edge, and the names of {num_named:,} of {dag.num_nodes:,} nodes."
+        num_named = draw_layers(main, dag, layering, weight, names=True, colours=colours, most_edges=most_edges)
+        shown = dag.num_edges if most_edges is None else min(dag.num_edges, most_edges)
+        edges = "every edge" if shown == dag.num_edges else f"at most {shown:,} of {dag.num_edges:,} edges"
+        caption = f"Shown: every node and {edges}, and the names of {num_named:,} of {dag.num_nodes:,} nodes."
     else:
         caption = draw_density(main, layering, reason)
     picture.supxlabel(caption, fontsize=8)
@@ -125,6 +144,8 @@ def draw_layers(
     *,
     names: bool = False,
     movable: bool = True,
+    colours: NodeColours | None = None,
+    most_edges: int | None = None,
 ) -> int:
     """Draw nodes by layer in the paper's colours, and edges by weight, or grey without weights.
 
@@ -135,13 +156,15 @@ def draw_layers(
         weight: (E,) of the edges.
         names: Whether to write the nodes' labels where they fit.
         movable: Whether hidden nodes that could move are white; else all are red.
+        colours: Colours of the nodes instead of these.
+        most_edges: Draw at most so many edges, those of the largest weights; default: all.
 
     Returns:
         How many names were written.
     """
     y = layout_nodes(dag, layering)
     xy = np.column_stack((layering.level.astype(np.float64), y))
-    overshoot = _draw_edges(axes, dag, xy, bend_edges(dag, layering, y), weight)
+    overshoot = _draw_edges(axes, dag, xy, bend_edges(dag, layering, y), weight, most_edges)
     axes.set(xlabel="layer", yticks=[], ylim=(-overshoot, 1 + overshoot))
     width, height = _size_in_points(axes)
     margin = _compute_margin(layering, width, names)
@@ -152,12 +175,17 @@ def draw_layers(
         (np.full(layering.height, width / (layering.height - 1 + 2 * margin)), height / 1.08 / np.maximum(size, 1))
     )
     radius = np.clip(np.minimum(0.24 * spacing[:, 0], 0.4 * spacing[:, 1]), 1.2, 4.5)[layering.level]
-    _draw_nodes(axes, layering, xy, radius, movable)
+    if colours is None:
+        _draw_nodes(axes, layering, xy, radius, movable)
+    else:
+        draw_coloured_nodes(axes, colours, xy, radius)
     use_integer_ticks(axes.xaxis)
     ticks = axes.get_xticks()
     axes.set_xticks(ticks[(ticks >= 0) & (ticks < layering.height)])
     axes.spines[["left", "right", "top"]].set_visible(False)
-    axes.legend(loc="lower center", ncols=5, frameon=False, bbox_to_anchor=(0.5, 1.0))
+    if colours is None or colours.codes is not None:
+        columns = 5 if colours is None else 6
+        axes.legend(loc="lower center", ncols=columns, frameon=False, bbox_to_anchor=(0.5, 1.0))
     return _write_names(axes, layering, xy, spacing, radius, margin) if names else 0
 
 
@@ -172,7 +200,9 @@ def _draw_nodes(axes: Axes, layering: Layering, xy: FloatArray, radius: FloatArr
         axes.scatter(x, y, s=area, zorder=3, label=label, **style)
 
 
-def _draw_edges(axes: Axes, dag: Dag, xy: FloatArray, bend: FloatArray, weight: FloatArray | None) -> float:
+def _draw_edges(
+    axes: Axes, dag: Dag, xy: FloatArray, bend: FloatArray, weight: FloatArray | None, most_edges: int | None
+) -> float:
     """Draw the edges; returns how far they, or nodes, reach below y=0 and above y=1."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path as Curve
@@ -180,6 +210,8 @@ def _draw_edges(axes: Axes, dag: Dag, xy: FloatArray, bend: FloatArray, weight: 
     from fourward.view._figure import sign_colormap
 
     order = np.arange(dag.num_edges) if weight is None else np.argsort(np.abs(weight))  # strong edges on top
+    if most_edges is not None and dag.num_edges > most_edges:
+        order = order[:: dag.num_edges // most_edges + 1] if weight is None else order[-most_edges:]
     begin, end = xy[dag.source[order]], xy[dag.target[order]]
     control = (begin + end) / 2
     overshoot = max(0.04, float((np.abs(control[:, 1] + bend[order] - 0.5) - 0.48).max(initial=0.0)))

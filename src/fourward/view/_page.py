@@ -11,12 +11,13 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Literal
 
 from fourward._files import replacing
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 from fourward.nn._fourward import FourWard
+from fourward.view._colours import check_only, find_path_nodes, read_colours
 from fourward.view._scene import build_scene
 from fourward.view._subject import build_subject, describe, printable
 
@@ -65,6 +66,9 @@ def view(
     weight: Any = None,
     samples: Any = None,
     around: Hashable | None = None,
+    colour: Any = None,
+    colour_label: str | None = None,
+    only: Literal["paths"] | None = None,
 ) -> Page:
     """Make a page to explore a network: pan, zoom, search, switch layerings, step through the forward pass.
 
@@ -76,13 +80,20 @@ def view(
         samples: (S, num_inputs) inputs of the forward pass to step through; the first 8 are used. Default: three
             random ones.
         around: Label of the neuron around which to show part of a large graph. Default: the one with the most edges.
+        colour: What colours the nodes at first: the name of an attribute, or (N,) numbers by node index, such as
+            importances; the page can switch between it and all attributes.
+        colour_label: Name of these numbers.
+        only: "paths" shows only nodes on paths from an input to an output.
 
     >>> from fourward import generate
     >>> view(generate.chain(3)).shown
     'Shown: all 3 neurons and all 2 edges.'
     """
     subject = build_subject(net_or_dag, layering, weight)
-    scene = build_scene(subject, printable(title or describe(subject.dag)), samples, around)
+    check_only(only)
+    colouring = None if colour is None else read_colours(colour, subject.dag, colour_label or "value")
+    nodes = None if only is None else find_path_nodes(subject.dag)
+    scene = build_scene(subject, printable(title or describe(subject.dag)), samples, around, colouring, nodes)
     return Page(_render(scene), scene["shown"])
 
 

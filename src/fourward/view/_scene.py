@@ -14,10 +14,11 @@ from fourward.errors import InputError, pluralize
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn._fourward import FourWard
+from fourward.view._colours import CLASS_COLOURS, NodeColours, rank_values, read_colours
 from fourward.view._layout import FloatArray, layout
 from fourward.view._subject import Subject, colour_limit, compute_activations, format_all, kind_names, node_kinds
 
-MAX_EDGES, MAX_NODES = 20_000, 4_000  #: most edges that a page shows; most nodes of a graph that it shows completely
+MAX_EDGES, MAX_NODES = 20_000, 5_000  #: most edges that a page shows; most nodes of a graph that it shows completely
 NEAREST = 1_500  #: nodes that it shows of a graph with more than MAX_NODES
 MAX_SAMPLES = 8
 NUM_REASSIGNED = 3  #: layerings by stochastic reassignment
@@ -32,11 +33,16 @@ class Part(NamedTuple):
 
 
 def build_scene(
-    subject: Subject, title: str, samples: torch.Tensor | None, around: Hashable | None
-) -> dict[str, Any]:  # fmt: skip
+    subject: Subject,
+    title: str,
+    samples: torch.Tensor | None,
+    around: Hashable | None,
+    colouring: NodeColours | None = None,
+    nodes: IntArray | None = None,
+) -> dict[str, Any]:
     """Everything that the page's script reads, ready for JSON, with arrays as base64 (see `encode`)."""
     dag = subject.dag
-    part = select_part(dag, subject.weight, around)
+    part = select_part(dag, subject.weight, around, nodes)
     new_index = np.full(dag.num_nodes, -1, np.int32)
     new_index[part.nodes] = np.arange(len(part.nodes))
     source, target = new_index[dag.source[part.edges]], new_index[dag.target[part.edges]]
@@ -60,8 +66,42 @@ def build_scene(
         "layerings": [
             _encode_layering(name, layering, part, source, target) for name, layering in list_layerings(subject).items()
         ],
+        "attributes": {
+            name: [values[v] for v in part.nodes.tolist()] for name, values in _list_attributes(dag).items()
+        },
+        **_encode_colourings(dag, colouring, part.nodes),
         **_encode_activations(subject.net, sample_names, x, part.nodes),
     }
+
+
+def _list_attributes(dag: Dag) -> dict[str, Any]:
+    """Attributes that JSON can hold: finite numbers, text, bools."""
+    return {
+        name: [None if isinstance(value, float) and not np.isfinite(value) else value for value in values]
+        for name, values in dag.attributes.items()
+    }
+
+
+def _encode_colourings(dag: Dag, colouring: NodeColours | None, nodes: IntArray) -> dict[str, Any]:
+    """What may colour the nodes: the attributes, and before them what the user passed, which is shown first."""
+    listed = [read_colours(name, dag) for name in dag.attributes]
+    if colouring is not None:
+        listed = [colouring, *(each for each in listed if each.label != colouring.label)]
+    return {
+        "colourings": [_encode_colouring(each, nodes) for each in listed],
+        "colouring": -1 if colouring is None else 0,
+    }
+
+
+def _encode_colouring(colouring: NodeColours, nodes: IntArray) -> dict[str, Any]:
+    name = colouring.label
+    if colouring.codes is not None:
+        codes, colours = encode(colouring.codes[nodes], "i4"), CLASS_COLOURS[: len(colouring.names) - 1]
+        return {"name": name, "codes": codes, "names": colouring.names, "colours": colours}
+    assert colouring.values is not None
+    finite = colouring.values[np.isfinite(colouring.values)]
+    quantiles = np.quantile(finite, np.linspace(0, 1, 5)).tolist() if len(finite) else [0.0] * 5
+    return {"name": name, "values": encode(rank_values(colouring.values)[nodes], "f4"), "quantiles": quantiles}
 
 
 def encode(values: Any, dtype: str) -> str:
@@ -83,14 +123,23 @@ def list_layerings(subject: Subject) -> dict[str, Layering]:
     return {name: named[name] for name in first_names.values()}
 
 
-def select_part(dag: Dag, weight: FloatArray | None, around: Hashable | None = None) -> Part:
-    """All of a small graph; else the neurons nearest to one of them, and the strongest edges among those."""
+def select_part(
+    dag: Dag, weight: FloatArray | None, around: Hashable | None = None, chosen: IntArray | None = None
+) -> Part:
+    """All of a small graph; else the neurons nearest to one of them, and the strongest edges among those.
+
+    Of `chosen` nodes, those on paths from inputs to outputs, all are shown if they are few enough.
+    """
     centre = int(np.argmax(dag.in_degree + dag.out_degree)) if around is None else dag.index(around)
-    if dag.num_nodes <= MAX_NODES:
-        nodes: IntArray = np.arange(dag.num_nodes)
+    if chosen is not None and len(chosen) <= MAX_NODES:
+        nodes = chosen
+        text = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those on paths from inputs to outputs"
+    elif dag.num_nodes <= MAX_NODES:
+        nodes = np.arange(dag.num_nodes)
         text = format_all(dag.num_nodes, "neuron")
     else:
         nodes = find_nearest(dag, centre)
+        nodes = nodes if chosen is None else np.intersect1d(nodes, chosen)
         reason = ", which has the most edges" if around is None else ""
         text = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{reason}"
     inside = np.zeros(dag.num_nodes, np.bool_)

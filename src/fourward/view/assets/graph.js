@@ -27,6 +27,12 @@ class Graph {
     this.weightLimit = scene.weightLimit;
     this.activationLimit = scene.activationLimit;
     this.samples = scene.samples.map(({ name, activation }) => ({ name, activation: decode(activation, "f4") }));
+    this.attributes = scene.attributes;
+    this.colourings = scene.colourings.map((each) => ({
+      ...each,
+      codes: each.codes && decode(each.codes, "i4"),
+      values: each.values && decode(each.values, "f4"),
+    }));
     this.layerings = scene.layerings.map((lay) => ({
       name: lay.name,
       height: lay.height,

@@ -16,6 +16,7 @@ const state = {
   selected: -1, ancestors: null, descendants: null,
   current: -1, matches: null,
   step: -1, sample: 0, playing: null,
+  colouring: -1, // of graph.colourings; -1 for kinds
 };
 let layout = null;
 let frame = 0;
@@ -286,6 +287,12 @@ function listen() {
     setLayering(Number(target.value), true);
     announce(`Layering: ${graph.layerings[state.layering].name}, ${state.layers.length} layers.`);
   });
+  byId("colouring").addEventListener("change", ({ target }) => {
+    state.colouring = Number(target.value) - 1;
+    showLegend(byId("legend"), graph, painter, state);
+    announce(`Colour: ${graph.colourings[state.colouring]?.name ?? "place in the graph"}.`);
+    redraw();
+  });
   byId("weak").addEventListener("input", ({ target }) => hideWeak(Number(target.value)));
   byId("sample").addEventListener("change", ({ target }) => {
     state.sample = Number(target.value);
@@ -311,6 +318,10 @@ function listen() {
 function start() {
   options(byId("layering"), graph.layerings.map(({ name }) => name));
   options(byId("sample"), graph.samples.map(({ name }) => name));
+  options(byId("colouring"), ["place in the graph", ...graph.colourings.map(({ name }) => name)]);
+  state.colouring = scene.colouring;
+  byId("colouring").value = state.colouring + 1;
+  document.querySelector(".colourings").hidden = graph.colourings.length === 0;
   document.querySelector(".samples").hidden = graph.samples.length === 0;
   document.querySelector(".weights").hidden = !graph.weight;
   byId("shown").textContent = scene.shown;

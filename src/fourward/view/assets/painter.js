@@ -7,6 +7,7 @@ const BINS = 9; // shades of weight, an odd number
 const BUNDLE = 20; // edges in one stroke: where strokes overlap the ink gets darker, within one it doesn't
 const EDGES_PER_FRAME = 2000;
 const MAX_LABELS = 500;
+const HUB = 100; // edges of a selected node from which on they are drawn thin
 const COLOURS = [
   "paper", "ink", "quiet", "source", "hidden", "movable", "sink", "outline", "edge", "band", "lit", "mark",
   "below-2", "below-1", "zero", "above-1", "above-2",
@@ -36,6 +37,7 @@ class Painter {
     this.colour = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const stops = ["below-2", "below-1", "zero", "above-1", "above-2"].map((name) => this.colour[name]);
     this.signs = d3.piecewise(d3.interpolateRgb, stops);
+    this.ranks = d3.piecewise(d3.interpolateRgb, ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"]); // viridis
     this.kindColours = ["source", "hidden", "movable", "sink", "sink"].map((name) => this.colour[name]);
   }
 
@@ -232,14 +234,21 @@ class Painter {
     return state.step >= 0 && state.column[v] > state.step;
   }
 
-  /** Colour by kind; in a forward pass by activation, and blank where it isn't computed yet. */
+  /** Colour by kind, or as chosen; in a forward pass by activation, and blank where it isn't computed yet. */
   fill(v, state) {
-    if (state.step < 0) return this.kindColours[state.kind[v]];
+    const colouring = this.graph.colourings[state.colouring];
+    if (state.step < 0) return colouring ? this.shade(colouring, v) : this.kindColours[state.kind[v]];
     if (state.column[v] > state.step) return this.colour.paper;
     const { activation } = this.graph.samples[state.sample] ?? {};
     if (!activation) return this.colour.sink;
     if (Number.isNaN(activation[v])) return this.colour.mark;
     return this.signs((this.normalize(activation[v], this.graph.activationLimit) + 1) / 2);
+  }
+
+  /** The colour of a node by its class, or by the rank of its number. */
+  shade({ codes, values, colours }, v) {
+    if (codes) return colours[codes[v]] ?? this.colour.quiet;
+    return Number.isNaN(values[v]) ? this.colour.quiet : this.ranks(values[v]);
   }
 
   ring(pen, v, radius, width, colour) {
@@ -274,27 +283,41 @@ class Painter {
     this.stroke(pen, path, 1.2, 0.85);
   }
 
-  stroke(pen, path, width, opacity) {
+  stroke(pen, path, width, opacity, colour = this.colour.lit) {
     pen.save();
     this.toGraph(pen);
     pen.globalAlpha = opacity;
-    pen.strokeStyle = this.colour.lit;
+    pen.strokeStyle = colour;
     pen.lineWidth = width / this.drawn.k;
     pen.stroke(path);
     pen.restore();
   }
 
-  /** Draw the edges among the ancestors and among the descendants of the selected node, and its own ones boldest. */
+  /**
+   * Draw the edges among the ancestors and among the descendants of the selected node, and its own ones boldest, in the
+   * colours of their signs; those of a hub thin and pale, the strong ones on top.
+   */
   paintHighlight(pen, state) {
-    const [near, far] = [new Path2D(), new Path2D()];
-    const { source, target, numEdges } = this.graph;
+    const { source, target, weight, numEdges } = this.graph;
+    const far = new Path2D();
+    const near = [];
     for (let e = 0; e < numEdges; e++) {
       const [u, v] = [source[e], target[e]];
       const lit = (state.ancestors[u] && state.ancestors[v]) || (state.descendants[u] && state.descendants[v]);
-      if (lit && state.visible[e]) this.trace(u === state.selected || v === state.selected ? near : far, e);
+      if (!lit || !state.visible[e]) continue;
+      if (u === state.selected || v === state.selected) near.push(e);
+      else this.trace(far, e);
     }
-    this.stroke(pen, far, 0.6, 0.45);
-    this.stroke(pen, near, 2, 1);
+    this.stroke(pen, far, 0.6, near.length > HUB ? 0.15 : 0.45);
+    const [width, opacity] = near.length > HUB ? [Math.max(0.5, 200 / near.length), 0.5] : [2, 1];
+    const shades = Array.from({ length: BINS + 1 }, () => new Path2D());
+    for (const e of near) this.trace(shades[weight ? this.bin(e) : 0], e);
+    const half = (BINS - 1) / 2;
+    const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
+    for (const bin of order) {
+      const colour = bin === BINS ? this.colour.mark : this.signs(bin / (BINS - 1));
+      this.stroke(pen, shades[bin], width, opacity, weight ? colour : this.colour.lit);
+    }
   }
 
   /** The numbers of the layers along the bottom, as many as fit. */

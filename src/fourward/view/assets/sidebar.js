@@ -1,6 +1,7 @@
 "use strict";
 
-const MAX_LISTED = 100;
+const MAX_LISTED = 100; // neighbours
+const MAX_NAMES = 5000; // rows of the table of neurons
 
 /** Create an element with text. Labels come from files, so they are set as text and never as markup. */
 function element(tag, text = "", name = "") {
@@ -30,6 +31,9 @@ class Sidebar {
       ["edges out", graph.outDegree[v].toLocaleString("en")],
     ];
     if (graph.bias && !Number.isNaN(graph.bias[v])) properties.push(["bias", formatNumber(graph.bias[v])]);
+    for (const [name, values] of Object.entries(graph.attributes)) {
+      if (values[v] !== null) properties.push([name, typeof values[v] === "number" ? formatNumber(values[v]) : `${values[v]}`]);
+    }
     const sample = graph.samples[state.sample];
     if (sample) properties.push([`activation, ${sample.name}`, formatNumber(sample.activation[v])]);
     return properties;
@@ -101,9 +105,9 @@ class Sidebar {
     for (let v = 0; v < graph.numNodes; v++) if (graph.labels[v].toLowerCase().includes(text)) hits.push(v);
     const exact = (v) => (text && graph.labels[v].toLowerCase() === text ? 0 : 1);
     hits.sort((a, b) => exact(a) - exact(b) || state.column[a] - state.column[b] || a - b);
-    const rows = hits.slice(0, MAX_LISTED).map((v) => this.row(v, `layer ${state.layers[state.column[v]]}`));
+    const rows = hits.slice(0, MAX_NAMES).map((v) => this.row(v, `layer ${state.layers[state.column[v]]}`));
     this.results.replaceChildren(...rows);
-    const limit = hits.length > MAX_LISTED ? `, the first ${MAX_LISTED} by layer` : "";
+    const limit = hits.length > MAX_NAMES ? `, the first ${MAX_NAMES} by layer` : "";
     const scope = graph.complete ? " found" : " found among those shown";
     this.resultCount.textContent = `${pluralize(hits.length, "neuron")}${text ? scope : ""}${limit}`;
     return hits;
@@ -128,12 +132,28 @@ function showLegend(box, graph, painter, state) {
     item.append(canvas, ` ${name} (${count.toLocaleString("en")})`);
     return item;
   });
+  const colouring = graph.colourings[state.colouring];
+  if (colouring && state.step < 0) keys.push(...colouringKeys(colouring, painter));
   if (graph.weight) keys.push(scale("weight", [graph.weight], graph.weightLimit, painter));
   const activations = graph.samples.map(({ activation }) => activation);
   if (state.step >= 0 && activations.length) {
     keys.push(scale("activation", activations, graph.activationLimit, painter));
   }
   box.replaceChildren(...keys);
+}
+
+/** Explain the colours of classes, or of numbers by rank. */
+function colouringKeys({ name, codes, names, colours, quantiles }, painter) {
+  if (codes) {
+    return names.map((each, code) => {
+      const item = element("span");
+      item.append(patch(colours[code] ?? painter.colour.quiet), ` ${each}`);
+      return item;
+    });
+  }
+  const item = element("span", `${name} by rank: `);
+  quantiles.forEach((value, k) => item.append(patch(painter.ranks(k / (quantiles.length - 1))), ` ${formatNumber(value)} `));
+  return [item];
 }
 
 /** A colour bar with its limits; it starts at 0 where nothing is negative. */
