@@ -17,11 +17,18 @@ _BYTES = 2**26  # bytes of the outputs of a chunk of ablations
 
 
 def ablate_nodes(
-    plan: Plan, activations: Tensor, weight: Tensor, bias: Tensor | None, nodes: IntArray, value: float
+    plan: Plan,
+    activations: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    nodes: IntArray,
+    value: float,
+    with_outputs: bool,
 ) -> Iterator[tuple[IntArray, Tensor]]:
     """Chunks of K nodes, and (K, S, O) the outputs where each of them alone has the activation `value`.
 
-    For built-in activations, on the CPU, in float64 for networks of that dtype and in float32 for the others.
+    Without outputs: (K,) the root of the mean over samples and outputs of their squared change. For built-in
+    activations, on the CPU, in float64 for networks of that dtype and in float32 for the others.
 
     Args:
         plan: The plan.
@@ -30,31 +37,23 @@ def ablate_nodes(
         bias: (N-I,) in the order of dag.neurons, or None.
         nodes: (M,) indices of nodes.
         value: The activation.
+        with_outputs: Whether outputs are returned.
     """
     from fourward.engine._cpu import ablation  # imported here: Numba takes a second
 
-    dtype = np.float64 if weight.dtype == torch.float64 else np.float32
-    as_array = lambda t: t.detach().cpu().to(torch.float64 if dtype is np.float64 else torch.float32).numpy()  # noqa: E731
-    weights = as_array(weight) if plan.edge is None else as_array(weight)[plan.edge]
-    num_nodes, num_inputs, samples = plan.dag.num_nodes, plan.dag.num_inputs, len(activations)
-    biases = np.zeros(num_nodes, dtype)
-    if bias is not None:
-        biases[num_inputs:] = as_array(bias)[plan.neuron]
+    dtype, samples = np.float64 if weight.dtype == torch.float64 else np.float32, len(activations)
     width = ablation.slice_width(dtype)
-    slices = -(-samples // width)
-    padded = np.zeros((slices * width, num_nodes), dtype)
-    padded[:samples] = as_array(activations)[:, plan.order]
-    a = np.ascontiguousarray(padded.reshape(slices, width, num_nodes).transpose(0, 2, 1))
-    z = np.empty_like(a)
-    edges = np.array(plan.source, np.int32), np.array(plan.edge_start, np.int64)
-    weights, code, outputs = np.ascontiguousarray(weights), np.array(plan.code), np.array(plan.outputs)
-    ablation.compute_sums(a, *edges, weights, biases, num_inputs, z)
-    relevant = ablation.find_relevant(*edges, outputs, num_nodes)
+    ablate: Any = ablation.ablate(width)
+    edges, weights, code, outputs, a, z = _prepare(plan, activations, weight, bias, dtype, width)
+    find_relevant: Any = ablation.find_relevant
+    slices, relevant = len(a), find_relevant(*edges, outputs, plan.dag.num_nodes)
 
     def compute(part: IntArray) -> tuple[IntArray, Tensor]:
-        out = np.empty((len(part), slices, len(outputs), width), dtype)
-        positions = plan.position[part].astype(np.int64)
-        ablation.ablate(positions, dtype(value), *edges, weights, code, outputs, relevant, a, z, out)
+        out = np.empty((len(part) if with_outputs else 0, slices, len(outputs), width), dtype)
+        positions, squares = plan.position[part].astype(np.int64), np.zeros(len(part))
+        ablate(positions, dtype(value), *edges, weights, code, outputs, relevant, a, z, samples, squares, out)
+        if not with_outputs:
+            return part, torch.from_numpy(np.sqrt(squares / (samples * len(outputs))))
         flat: Any = out.transpose(0, 1, 3, 2).reshape(len(part), slices * width, len(outputs))
         return part, torch.from_numpy(flat[:, :samples])
 
@@ -64,3 +63,28 @@ def ablate_nodes(
     with ThreadPoolExecutor(threads) as pool:
         for k in range(0, len(parts), threads):  # a few at a time: their outputs wait in memory
             yield from pool.map(compute, parts[k : k + threads])
+
+
+def _prepare(
+    plan: Plan, activations: Tensor, weight: Tensor, bias: Tensor | None, dtype: Any, width: int
+) -> tuple[Any, ...]:
+    """Sources and starts of the edges, weights, codes, outputs, (slices, N, W) activations and sums, by position."""
+    from fourward.engine._cpu import ablation
+
+    def as_array(tensor: Tensor) -> Any:
+        return tensor.detach().cpu().to(torch.float64 if dtype is np.float64 else torch.float32).numpy()
+
+    num_nodes, num_inputs = plan.dag.num_nodes, plan.dag.num_inputs
+    weights = np.ascontiguousarray(as_array(weight) if plan.edge is None else as_array(weight)[plan.edge])
+    biases = np.zeros(num_nodes, dtype)
+    if bias is not None:
+        biases[num_inputs:] = as_array(bias)[plan.neuron]
+    slices = -(-len(activations) // width)
+    padded = np.zeros((slices * width, num_nodes), dtype)
+    padded[: len(activations)] = as_array(activations)[:, plan.order]
+    a = np.ascontiguousarray(padded.reshape(slices, width, num_nodes).transpose(0, 2, 1))
+    z = np.zeros_like(a)
+    edges = np.array(plan.source, np.int32), np.array(plan.edge_start, np.int64)
+    compute_sums: Any = ablation.compute_sums(width)
+    compute_sums(a, *edges, weights, biases, num_inputs, z)
+    return edges, weights, np.array(plan.code), np.array(plan.outputs), a, z

@@ -76,26 +76,27 @@ def importance(
 
 
 def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float) -> Tensor:
-    scores = torch.zeros(net.dag.num_nodes, dtype=torch.float64)
+    dag, scores = net.dag, torch.zeros(net.dag.num_nodes, dtype=torch.float64)
     with torch.no_grad():
-        intact = _in_float(net(x))
+        intact, nodes = _in_float(net(x)), np.arange(dag.num_nodes)
+        if len(net.custom_activations):
+            chunks = _ablate_one_by_one(net, x, value)
+        else:
+            chunks = ablate_nodes(net.plan, net.activations(x), net.weight, net.bias, nodes, value, y is not None)
         base = None if y is None else loss(intact, y.cpu())
-        for nodes, outputs in _list_ablations(net, x, value):
-            if base is None or y is None:
-                change = (outputs - intact).double().square().mean((1, 2)).sqrt()
-            else:
-                change = torch.stack([(loss(out, y.cpu()) - base).double() for out in outputs])
-            scores[torch.from_numpy(np.array(nodes))] = change
+        for part, result in chunks:
+            if base is not None and y is not None:
+                result = torch.stack([(loss(out, y.cpu()) - base).double() for out in result])
+            elif result.dim() == 3:
+                result = (result - intact).double().square().mean((1, 2)).sqrt()
+            scores[torch.from_numpy(np.array(part))] = result
     return scores
 
 
-def _list_ablations(net: FourWard, x: Tensor, value: float) -> Iterator[tuple[IntArray, Tensor]]:
-    """Nodes, and (K, S, O) the outputs where each of them alone has this activation."""
+def _ablate_one_by_one(net: FourWard, x: Tensor, value: float) -> Iterator[tuple[IntArray, Tensor]]:
+    """Nodes, and (1, S, O) the outputs with one of them set, for activations that compiled code doesn't know."""
     dag = net.dag
-    if not len(net.custom_activations):
-        yield from ablate_nodes(net.plan, net.activations(x), net.weight, net.bias, np.arange(dag.num_nodes), value)
-        return
-    for v, label in enumerate(dag.labels):  # compiled code knows built-in activations alone
+    for v, label in enumerate(dag.labels):
         if v in dag.inputs:
             changed = x.clone()
             changed[:, dag.inputs.tolist().index(v)] = value

@@ -9,6 +9,7 @@ average of a deep network a third of all, and the intact sums and activations ar
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,28 +19,14 @@ from fourward.engine._cpu.activations import activate
 from fourward.engine._cpu.simd import LANE_GROUP_BYTES, add_run, offset, pointer
 
 #: Lane groups of a slice of samples: with two, the changed rows of 5,000 nodes fit the second-level cache.
-GROUPS = 2
+_GROUPS = 2
 
 _jit = njit(nogil=True, error_model="numpy")
 
 
 def slice_width(dtype: Any) -> int:
     """Samples of a slice."""
-    return GROUPS * LANE_GROUP_BYTES // np.dtype(dtype).itemsize
-
-
-@_jit
-def compute_sums(a, source, start, weight, bias, inputs, z):
-    """Fill z, (slices, N, W) by position, from activations a of this shape; bias is (N,) by position."""
-    zero, slices, num_nodes, width = weight.dtype.type(0), len(a), a.shape[1], a.shape[2]
-    first_weight, first_source = pointer(weight.ctypes.data, zero), pointer(source.ctypes.data, np.int32(0))
-    for s in range(slices):
-        rows, sums = pointer(a[s].ctypes.data, zero), pointer(z[s].ctypes.data, zero)
-        for q in range(inputs, num_nodes):
-            row = offset(sums, q * width)
-            for j in range(width):
-                row[j] = bias[q]
-            add_run(row, first_weight, first_source, rows, start[q], start[q + 1], GROUPS)
+    return _GROUPS * LANE_GROUP_BYTES // np.dtype(dtype).itemsize
 
 
 @_jit
@@ -54,44 +41,76 @@ def find_relevant(source, start, outputs, num_nodes):
     return relevant
 
 
-@_jit
-def ablate(positions, value, source, start, weight, code, outputs, relevant, a, z, out):
-    """Fill out, (K, slices, O, W), with the outputs where the node at each of K positions has this activation."""
-    num_nodes, slices, width = len(code), len(a), a.shape[2]
-    zero = weight.dtype.type(0)
-    changed = np.empty((num_nodes, width), weight.dtype)  # d of each changed node
-    row_number, nodes = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.int32)
-    first, last = np.empty(num_nodes, np.int64), np.empty(num_nodes, np.int64)
-    edge_weight, edge_row = np.empty(len(source), weight.dtype), np.empty(len(source), np.int32)
-    rows, weights = pointer(changed.ctypes.data, zero), pointer(edge_weight.ctypes.data, zero)
-    index = pointer(edge_row.ctypes.data, np.int32(0))
-    for i in range(len(positions)):
-        v = positions[i]
-        row_number[:] = -1
-        row_number[v], nodes[0], count, edges = 0, v, 1, 0
-        for q in range(v + 1, num_nodes if relevant[v] else 0):
-            if not relevant[q]:
-                continue
-            begin = edges
-            for k in range(start[q], start[q + 1]):
-                if row_number[source[k]] >= 0:
-                    edge_weight[edges], edge_row[edges] = weight[k], row_number[source[k]]
-                    edges += 1
-            if edges > begin:
-                row_number[q], nodes[count], first[count], last[count] = count, q, begin, edges
-                count += 1
+@cache
+def compute_sums(width):
+    """The kernel of the intact sums for slices of this width."""
+
+    @_jit
+    def compute_sums(a, source, start, weight, bias, inputs, z):
+        """Fill z, (slices, N, W) by position, from activations a of this shape; bias is (N,) by position."""
+        zero, slices, num_nodes = weight.dtype.type(0), len(a), a.shape[1]
+        first_weight, first_source = pointer(weight.ctypes.data, zero), pointer(source.ctypes.data, np.int32(0))
         for s in range(slices):
-            for j in range(width):
-                changed[0, j] = value - a[s, v, j]
-            for c in range(1, count):
-                q, row = nodes[c], offset(rows, c * width)
+            rows, sums = pointer(a[s].ctypes.data, zero), pointer(z[s].ctypes.data, zero)
+            for q in range(inputs, num_nodes):
+                row = offset(sums, q * width)
+                add_run(row, True, bias[q], first_weight, first_source, rows, start[q], start[q + 1], width)
+
+    return compute_sums
+
+
+@cache
+def ablate(width):
+    """The kernel of ablations for slices of this width."""
+
+    @_jit
+    def ablate(positions, value, source, start, weight, code, outputs, relevant, a, z, samples, squares, out):
+        """Set the node at each of K positions to this activation.
+
+        Fills squares, (K,), with the sum over samples and outputs of the squared change of the outputs; or, unless it
+        is empty, out, (K, slices, O, W), with the outputs.
+        """
+        num_nodes, slices = len(code), len(a)
+        zero = weight.dtype.type(0)
+        changed = np.empty((num_nodes, width), weight.dtype)  # d of each changed node
+        row_number, nodes = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.int32)
+        first, last = np.empty(num_nodes, np.int64), np.empty(num_nodes, np.int64)
+        edge_weight, edge_row = np.empty(len(source), weight.dtype), np.empty(len(source), np.int32)
+        rows, weights = pointer(changed.ctypes.data, zero), pointer(edge_weight.ctypes.data, zero)
+        index = pointer(edge_row.ctypes.data, np.int32(0))
+        for i in range(len(positions)):
+            v = positions[i]
+            row_number[:] = -1
+            row_number[v], nodes[0], count, edges = 0, v, 1, 0
+            for q in range(v + 1, num_nodes if relevant[v] else 0):
+                if not relevant[q]:
+                    continue
+                begin = edges
+                for k in range(start[q], start[q + 1]):
+                    if row_number[source[k]] >= 0:
+                        edge_weight[edges], edge_row[edges] = weight[k], row_number[source[k]]
+                        edges += 1
+                if edges > begin:
+                    row_number[q], nodes[count], first[count], last[count] = count, q, begin, edges
+                    count += 1
+            for s in range(slices):
                 for j in range(width):
-                    row[j] = z[s, q, j]
-                add_run(row, weights, index, rows, first[c], last[c], GROUPS)
-                activate(code[q], row, width, zero)
-                for j in range(width):
-                    row[j] -= a[s, q, j]
-            for o in range(len(outputs)):
-                c = row_number[outputs[o]]
-                for j in range(width):
-                    out[i, s, o, j] = a[s, outputs[o], j] + (changed[c, j] if c >= 0 else zero)
+                    changed[0, j] = value - a[s, v, j]
+                for c in range(1, count):
+                    q, row = nodes[c], offset(rows, c * width)
+                    for j in range(width):
+                        row[j] = z[s, q, j]
+                    add_run(row, False, zero, weights, index, rows, first[c], last[c], width)
+                    activate(code[q], row, width)
+                    for j in range(width):
+                        row[j] -= a[s, q, j]
+                for o in range(len(outputs)):
+                    c = row_number[outputs[o]]
+                    if len(out):
+                        for j in range(width):
+                            out[i, s, o, j] = a[s, outputs[o], j] + (changed[c, j] if c >= 0 else zero)
+                    elif c >= 0:
+                        for j in range(min(width, samples - s * width)):
+                            squares[i] += np.float64(changed[c, j]) ** 2
+
+    return ablate
