@@ -33,7 +33,6 @@ def read_graphml(path: Path, topology_only: bool, labels: str | None = None) -> 
 
 def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
     """GEXF, by networkx; `label`, which every node must have there, is an attribute where it isn't the id."""
-
     import networkx as nx
 
     def read(file: BinaryIO) -> nx.Graph:
