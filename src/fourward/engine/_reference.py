@@ -43,7 +43,6 @@ class _ReferenceRunner(Runner):
         dag = self.plan.dag
         code = self.plan.node_code
         neuron = {int(v): i for i, v in enumerate(dag.neurons)}
-        outputs = set(dag.outputs.tolist())
         a: dict[int, Tensor] = {int(v): x[:, i] for i, v in enumerate(dag.inputs)}
         for q, v in enumerate(dag.order.tolist()):
             if v in a:
@@ -52,6 +51,6 @@ class _ReferenceRunner(Runner):
             for k in range(dag.in_start[q], dag.in_start[q + 1]):
                 z = z + weight[k] * a[int(dag.source[k])]
             a[v] = apply_activation(int(code[v]), z, custom, TABLE_FUNCTIONS)
-            if dropout is not None and v not in outputs:
+            if dropout is not None and self.plan.hidden[self.plan.position[v]]:
                 a[v] = a[v] * dropout_scale(dropout, torch.tensor([v], device=x.device), len(x), x.dtype)[0]
         return torch.stack([a[v] for v in (range(dag.num_nodes) if all_nodes else dag.outputs.tolist())], 1)

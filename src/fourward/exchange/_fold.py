@@ -100,7 +100,7 @@ def _join(
             pairs, values = _edges(affine, sources, ends)
             edges.append(pairs)
             weights.append(values)
-            bias[ends] = affine[1].numpy()
+            bias[ends] += affine[1].numpy()  # driven inputs have one already
     joined = Dag.from_arrays(
         np.concatenate(edges),
         labels=[*features, *dag.labels, *targets],

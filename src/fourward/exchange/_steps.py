@@ -15,7 +15,7 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.exchange._equations import plan_parameters
 from fourward.graph._annotated import FloatArray
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, without_driven_inputs
 
 _SPARSE_BYTES = 20  # per edge: two indices of 8 bytes, a weight of 4
 # A dense block may take twice the bytes of its edges, but not more than this in addition; a tiny one 400 bytes more. In
@@ -46,6 +46,7 @@ class Steps(NamedTuple):
 
 def list_steps(net: FourWard, dtype: Any) -> Steps:
     """The steps of a network, with parameters in a dtype of NumPy."""
+    net = without_driven_inputs(net)
     plan, first = net.plan, net.dag.num_inputs
     level = np.repeat(np.arange(plan.num_levels), np.diff(plan.level_start))
     order = first + np.lexsort((plan.code[first:], level))  # (N-I,) positions of the plan, in the order of rows

@@ -208,7 +208,8 @@ def _pair_keys(graph: EdgeList) -> IntArray:
 
 def _neuron_biases(bias: FloatArray, dag: Dag) -> FloatArray:
     """Select the (N-I,) biases of the neurons from the (N,) biases of all nodes."""
-    biased_inputs = dag.inputs[~np.isnan(bias[dag.inputs])]
+    undriven = np.setdiff1d(dag.inputs, dag.driven)
+    biased_inputs = undriven[~np.isnan(bias[undriven])]
     if len(biased_inputs):
         labels = summarize(dag.labels[v] for v in biased_inputs)
         raise GraphError(

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning, is_tracing
 
+from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, pass_key
 from fourward.errors import GraphError, InputError, OptionError, WeightError, pluralize
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn._activations import ActivationLike, Activations, decode_activation, resolve_activations
 from fourward.nn._init import Init, initialise
-from fourward.plan._plan import build_plan
+from fourward.plan._plan import Plan, build_driven_plan, build_plan
 
 #: Device types that support autocast; for others torch.is_autocast_enabled raises.
 _AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
@@ -29,7 +31,7 @@ class DagModule(nn.Module, ABC):
 
     def __init__(
         self,
-        dag: Dag,
+        graph: BaseGraph,
         activation: Activations,
         output_activation: ActivationLike | None,
         dropout: float,
@@ -41,16 +43,17 @@ class DagModule(nn.Module, ABC):
         super().__init__()
         self._dtype = torch.get_default_dtype() if dtype is None else dtype
         self._device = torch.get_default_device() if device is None else torch.device(device)
-        _check_options(dag, dropout, layering, self._device, self._dtype)
-        self.dag = dag
+        _check_options(dropout, layering, self._device, self._dtype)
+        self.graph = graph
+        self.dag: Dag = graph.dag  # what a pass, or a step of one, follows
         if layering is None:
-            layering = push_sources(dag, longest_path(dag))
+            layering = push_sources(self.dag, longest_path(self.dag))
         else:
             layering.verify()
         self.layering = layering
-        code, self.custom_activations = resolve_activations(dag, activation, output_activation)
-        self.plan = build_plan(dag, self.layering, code)
-        self._features = (dag.num_inputs,)
+        code, self.custom_activations = resolve_activations(graph, activation, output_activation)
+        self.plan, self.plan_edge = self._build_plan(code)
+        self._features = (graph.num_inputs,)
         if self.custom_activations:
             self.custom_activations.to(device=self._device, dtype=self._dtype)
         self.dropout = float(dropout)
@@ -58,11 +61,17 @@ class DagModule(nn.Module, ABC):
         self.passes: Tensor
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64, device=self._device), persistent=False)
 
+    def _build_plan(self, code: IntArray) -> tuple[Plan, IntArray | None]:
+        """The plan, and with driven inputs the edge of the Dag for each of its edges."""
+        if len(self.graph.driven):
+            return build_driven_plan(self.dag, self.layering, code, self.graph.driven)
+        return build_plan(self.dag, self.layering, code), None
+
     def _initial_parameters(self, init: Init, bias: bool) -> tuple[Tensor, Tensor | None]:
         """Weights (E,) and, with bias, biases (N-I,), drawn from the seed, on the CPU."""
-        weight = torch.empty(self.dag.num_edges, device="cpu", dtype=self._dtype)
-        biases = torch.empty(len(self.dag.neurons), device="cpu", dtype=self._dtype) if bias else None
-        initialise(init, self.dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
+        weight = torch.empty(self.graph.num_edges, device="cpu", dtype=self._dtype)
+        biases = torch.empty(len(self.graph.neurons), device="cpu", dtype=self._dtype) if bias else None
+        initialise(init, self.graph, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
         return weight, biases
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,7 +96,7 @@ class DagModule(nn.Module, ABC):
 
     def neuron_activations(self) -> list[ActivationLike]:
         """The activation of each neuron, in the order of dag.neurons: a name, or the callable that was passed."""
-        code = self.plan.node_code[self.dag.neurons].tolist()
+        code = self.plan.node_code[self.graph.neurons].tolist()
         table = {number: decode_activation(number, self.custom_activations) for number in set(code)}
         return [table[number] for number in code]
 
@@ -141,9 +150,9 @@ class DagModule(nn.Module, ABC):
             raise InputError(f"expected x to be a dense tensor, got layout {x.layout}. Try x.to_dense().")
         if not x.is_floating_point():
             raise InputError(f"expected x of a real floating point dtype, got {x.dtype}. Try x.to({dtype}).")
-        if x.dim() == 0 or x.shape[-1] != self.dag.num_inputs:
+        if x.dim() == 0 or x.shape[-1] != self.graph.num_inputs:
             raise InputError(
-                f"expected x with {pluralize(self.dag.num_inputs, 'feature')} in its last dimension, one for each "
+                f"expected x with {pluralize(self.graph.num_inputs, 'feature')} in its last dimension, one for each "
                 f"input of the graph, got shape {tuple(map(int, x.shape))}."
             )
         if x.device != device:
@@ -160,10 +169,10 @@ class DagModule(nn.Module, ABC):
         weight = torch.as_tensor(weight).detach()
         if weight.is_complex():
             raise WeightError(f"expected weights of a real dtype, got {weight.dtype}.")
-        if weight.shape != (self.dag.num_edges,):
+        if weight.shape != (self.graph.num_edges,):
             raise WeightError(
-                f"expected weights of shape ({self.dag.num_edges},), one for each edge in the order of dag.edges, got "
-                f"shape {tuple(weight.shape)}."
+                f"expected weights of shape ({self.graph.num_edges},), one for each edge in the order of its graph's "
+                f"edges, got shape {tuple(weight.shape)}."
             )
         if (bias is not None) != with_bias:
             raise WeightError(
@@ -174,20 +183,25 @@ class DagModule(nn.Module, ABC):
         if bias is None:
             return weight, None
         bias = torch.as_tensor(bias).detach()
-        if bias.shape != (len(self.dag.neurons),):
+        if bias.shape != (len(self.graph.neurons),):
             raise WeightError(
-                f"expected biases of shape ({len(self.dag.neurons)},), one for each neuron in the order of "
-                f"dag.neurons, got shape {tuple(bias.shape)}."
+                f"expected biases of shape ({len(self.graph.neurons)},), one for each neuron in the order of "
+                f"its graph's neurons, got shape {tuple(bias.shape)}."
             )
         return weight, bias
 
 
-def _check_options(dag: Any, dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
-    if not isinstance(dag, Dag):
+def check_graph(graph: Any, kind: type[BaseGraph]) -> None:
+    """Raise unless it is a graph of this class."""
+    name, attribute = kind.__name__, {"Dag": "dag", "Digraph": "graph"}[kind.__name__]
+    if not isinstance(graph, kind):
         raise GraphError(
-            f"expected a Dag, got a {type(dag).__name__}. Build one with Dag.from_edges, Dag.from_networkx and the "
-            "like; a connectome's is its attribute .dag."
+            f"expected a {name}, got a {type(graph).__name__}. Build one with {name}.from_edges, {name}.from_networkx "
+            f"and the like; a connectome's is its attribute .{attribute}."
         )
+
+
+def _check_options(dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise OptionError(f"dropout must be a number in [0, 1), got {dropout!r}.")
     if layering is not None and not isinstance(layering, Layering):

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import networkx as nx
 import torch
 from torch import Tensor, nn
 
-from fourward.engine import _registry
 from fourward.engine._dropout import Dropout
-from fourward.engine._interface import Request, Runner
-from fourward.errors import ActivationError, OptionError, WeightError
+from fourward.errors import ActivationError, OptionError
 from fourward.graph import _annotated
 from fourward.graph._annotated import AnnotatedDag
 from fourward.graph._dag import Dag
+from fourward.graph._driven import add_feature_nodes
 from fourward.layering import Layering
-from fourward.nn._activations import ActivationLike, Activations, activation_name, decode_activation
-from fourward.nn._dag_module import DagModule
+from fourward.nn._activations import ActivationLike, Activations, activation_name
+from fourward.nn._dag_module import check_graph
+from fourward.nn._engine_module import EngineModule, check_parameters
 from fourward.nn._init import Init
 
 
-class FourWard(DagModule):
+class FourWard(EngineModule):
     """A network of single neurons wired as a Dag, as a torch module.
 
     Each neuron v, a node that isn't an input, computes f_v(bias_v + the sum of weight_uv a_u over its incoming edges);
-    one without incoming edges computes f_v(bias_v).
+    one without incoming edges computes f_v(bias_v). An input with incoming edges is a neuron, too, to whose sum x adds
+    its feature; all others carry theirs.
 
     Args:
         dag: The graph.
@@ -72,83 +73,17 @@ class FourWard(DagModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _registry.check_name(engine)
-        super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
-        self.requested_engine = engine
-        weight, biases = self._initial_parameters(init, bias)
-        self.weight = nn.Parameter(weight.to(self._device))
-        self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(self._device)))
-        self._sizes = (dag.num_edges,), (len(dag.neurons),)
-        self.choice = self._choose_engine()
-        self.runner = self._prepare_runner()
-
-    def _choose_engine(self) -> _registry.Choice:
-        custom = len(self.custom_activations) > 0
-        like = next(self.parameters())  # not `weight`: if pruned, it keeps its device until the next pass
-        return _registry.choose(self.requested_engine, Request(self.plan, like.dtype, like.device, custom))
-
-    def _prepare_runner(self) -> Runner:
-        return self.choice.engine.prepare(self.plan).to(next(self.parameters()).device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourWard:
-        super()._apply(fn, recurse)
-        if next(self.parameters()).is_meta:
-            return self  # a skeleton for torch.func.functional_call, which fills in the buffers of this same engine
-        before, self.choice = self.choice.engine.name, self._choose_engine()  # it depends on device and dtype
-        if self.choice.engine.name != before:
-            self.runner = self._prepare_runner()
-        return self
-
-    def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> FourWard:
-        """Move parameters without copying them, as nn.Module does; the engine's index tensors are rebuilt."""
-        super().to_empty(device=device, recurse=recurse)
-        self.passes.zero_()
-        self.runner = self._prepare_runner()
-        return self
+        check_graph(dag, Dag)
+        options = (dropout, engine, seed, layering, device, dtype)
+        super().__init__(dag, activation, output_activation, bias, init, *options)
+        self._start_engine()
 
     def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
-        weight, bias = self._lookup_parameter("weight"), self._lookup_parameter("bias")
-        assert weight is not None
-        if weight.shape != self._sizes[0] or (bias is not None and bias.shape != self._sizes[1]):
-            self._check_edge_weights(weight, bias, bias is not None)  # raises the error
+        weight, bias = self._plan_parameters()
         runner, custom = self._modules["runner"], self._modules["custom_activations"]
         assert runner is not None
         result: Tensor = runner.forward(x, weight, bias, custom, dropout, all_nodes)
         return result
-
-    def _supports_mixed_precision(self) -> bool:
-        return self.choice.engine.supports_mixed_precision
-
-    def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
-        weight = self._lookup_parameter("weight")
-        assert weight is not None
-        return weight.dtype, weight.device
-
-    def _lookup_parameter(self, name: str) -> Tensor | None:
-        """A parameter from the module's own dict: torch's lookup by attribute takes half a microsecond.
-
-        A pruned or parametrised one is an attribute that torch computes from others.
-        """
-        parameters = self._parameters
-        return parameters[name] if name in parameters else getattr(self, name)
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine that runs this network."""
-        return self.choice.engine.name
-
-    def explain(self) -> str:
-        """Explain which engine runs, why it was chosen, and its execution strategy for this graph."""
-        return "\n".join(line for line in (self.choice.explain(), self.runner.describe()) if line)
-
-    def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
-        """Copy weights (E,) and, for a network with biases, biases (N-I,) into the parameters."""
-        check_network(self)
-        weight, bias = self._check_edge_weights(weight, bias, self.bias is not None)
-        with torch.no_grad():
-            self.weight.copy_(weight)
-            if self.bias is not None and bias is not None:
-                self.bias.copy_(bias)
 
     def to_networkx(self) -> nx.DiGraph:
         """A DiGraph with the attribute `weight` on edges, and `bias` and `activation` on neurons."""
@@ -156,36 +91,15 @@ class FourWard(DagModule):
         names = tuple(map(activation_name, self.neuron_activations()))
         return _annotated.to_networkx(AnnotatedDag(self.dag, weight, bias, names))
 
-    def extra_repr(self) -> str:
-        """The graph, the activations and the engine."""
-        codes = sorted(set(self.plan.code[self.dag.num_inputs :].tolist()))
-        names = ", ".join(activation_name(decode_activation(code, self.custom_activations)) for code in codes)
-        return (
-            f"{self.dag!r}, height={self.layering.height}, activation={names or None}, bias={self.bias is not None}, "
-            f"{f'dropout={self.dropout}, ' if self.dropout else ''}engine={self.engine!r}"
-        )
-
-    def __repr__(self) -> str:
-        return f"{self._get_name()}({self.extra_repr()})"  # on one line, without submodules
-
 
 def check_network(net: nn.Module) -> None:
-    """Check that `net` is a FourWard whose weight and bias are parameters.
-
-    Values that torch computes in each pass (pruned, parametrised) would be lost when loaded, and stale when saved.
-    """
+    """Check that `net` is a FourWard whose weight and bias are parameters."""
     if not isinstance(net, FourWard):
         raise OptionError(
             f"expected a FourWard, got a {type(net).__name__}. FourWard(dag) builds one from a Dag; a fitted "
             "estimator's is model_.net."
         )
-    for name in ("weight", "bias"):
-        if name not in net._parameters:
-            raise WeightError(
-                f"net.{name} is pruned or parametrised, so torch computes it in every pass. Make it permanent with "
-                f"torch.nn.utils.prune.remove(net, {name!r}) or "
-                f"torch.nn.utils.parametrize.remove_parametrizations(net, {name!r})."
-            )
+    check_parameters(net)
 
 
 def from_parameters(
@@ -209,6 +123,19 @@ def from_parameters(
     net = FourWard(dag, rest | {"default": default}, **defaults | options)
     net.load_edge_weights(weight, bias)
     return net
+
+
+def without_driven_inputs(net: FourWard) -> FourWard:
+    """The network itself, or one that computes the same, in which each driven input has a node for its feature.
+
+    For exporters: the new nodes are inputs without incoming edges, and the edges out of them have the weight 1.
+    """
+    if not len(net.dag.driven):
+        return net
+    dag, edge = add_feature_nodes(net.dag, name_nodes=True)
+    weight = torch.cat((net.weight.detach(), net.weight.new_ones(1)))[torch.from_numpy(edge).to(net.weight.device)]
+    options = {"device": net.weight.device, "dtype": net.weight.dtype, "dropout": net.dropout, "seed": 0}
+    return from_parameters(dag, weight, net.bias, net.neuron_activations(), **options).train(net.training)
 
 
 def builtin_activation_names(net: FourWard, destination: str, alternative: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fourward.nn._fourward import FourWard
-from fourward.plan._summary import summarize
+from fourward.plan._summary import summarize, summarize_graph
 
 
 def summary(net: FourWard, batch: int = 64) -> dict[str, Any]:
@@ -16,4 +16,5 @@ def summary(net: FourWard, batch: int = 64) -> dict[str, Any]:
         batch: Number of samples that memory and operations are computed for.
     """
     result = summarize(net.plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize)
+    result |= summarize_graph(net.graph, net.layering)  # the plan's has input nodes more, where inputs are driven
     return result | {"engine": net.engine, "explanation": net.explain().splitlines()}
