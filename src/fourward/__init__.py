@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fourward import engine, errors, exchange, graph, layering, nn, paper, plan, study, train
     from fourward._serialization import load, save
     from fourward.errors import FourwardError
-    from fourward.graph import Dag, connectomes, files, generate, orient
+    from fourward.graph import Dag, Digraph, connectomes, files, generate, orient
     from fourward.layering import Layering
     from fourward.nn import FourWard
     from fourward.train import FourWardClassifier, FourWardRegressor
@@ -45,6 +45,7 @@ _SUBMODULES = {
 }
 _ATTRIBUTES = {
     "Dag": "fourward.graph",
+    "Digraph": "fourward.graph",
     "FourWard": "fourward.nn",
     "FourWardClassifier": "fourward.train",
     "FourWardRegressor": "fourward.train",
@@ -57,6 +58,7 @@ _ATTRIBUTES = {
 
 __all__ = [
     "Dag",
+    "Digraph",
     "FourWard",
     "FourWardClassifier",
     "FourWardRegressor",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fourward._arrays import IntArray, readonly
+from fourward._arrays import BoolArray, IntArray, readonly
 from fourward.errors import GraphError, OptionError, WeightError, pluralize, summarize
 from fourward.graph import _convert, _validation
 from fourward.graph._convert import Labels
@@ -202,11 +202,11 @@ class BaseGraph:
         return pluralize(self.num_edges, "edge")
 
 
-def cut_inputs(source: IntArray, target: IntArray, inputs: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """Source and target of the edges that don't lead into an input."""
+def cut_inputs(target: IntArray, inputs: IntArray, num_nodes: int) -> BoolArray:
+    """(E,) False for the edges that lead into an input."""
     is_input = np.zeros(num_nodes, np.bool_)
     is_input[inputs] = True
-    rest = ~is_input[target]
+    rest: BoolArray = ~is_input[target]
     cut = len(rest) - int(np.count_nonzero(rest))
     logging.getLogger("fourward").info("removed %s into inputs", pluralize(cut, "edge"))
-    return source[rest], target[rest]
+    return rest

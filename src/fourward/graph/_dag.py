@@ -81,7 +81,7 @@ class Dag(BaseGraph):
         >>> Dag.from_edges([("a", "b"), ("b", "c")], inputs=["a", "b"])
         Dag(3 nodes, 2 edges, 2 inputs (1 driven), 1 output)
         >>> Dag.from_edges([("a", "b"), ("b", "c")], inputs=["a", "b"], driven=False)
-        Dag(3 nodes, 1 edge, 2 inputs, 1 output)
+        Dag(3 nodes, 1 edge, 2 inputs, 2 outputs)
         """
         return cls._from_checked(_convert.from_pairs(edges, nodes), inputs, outputs, driven)
 
@@ -188,7 +188,8 @@ class Dag(BaseGraph):
             if nodes is not None:
                 _validation.check_ends(nodes, labels, role)
         if inputs is not None and not driven:
-            source, target = cut_inputs(source, target, inputs, num_nodes)
+            rest = cut_inputs(target, inputs, num_nodes)
+            source, target = source[rest], target[rest]
         source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
         _validation.check_self_loops(source, target, labels)
         length, in_degree = longest_paths(source, target, num_nodes)

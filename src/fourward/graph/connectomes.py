@@ -14,6 +14,7 @@ import numpy as np
 from fourward._arrays import IntArray, readonly
 from fourward.errors import GraphError
 from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph.orient import Acyclic, remove_feedback
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ _CITATIONS = {
     ),
 }
 
+#: Classes of the neurons that are inputs and outputs of the whole graph.
+_ENDS = {"c-elegans": ("sensory", "motorneuron"), "mushroom-body": ("PN", "MBON")}
+
 #: Names for `load`: the worm's chemical synapses, the larval fly's mushroom bodies.
 NAMES = tuple(_CITATIONS)
 
@@ -47,6 +51,8 @@ class Connectome:
     Dag(302 nodes, 2,542 edges, 16 inputs, 30 outputs)
     >>> len(worm.removed)
     1167
+    >>> worm.graph
+    Digraph(302 nodes, 3,709 edges (1,409 feedback), 83 inputs (81 driven), 123 outputs)
     """
 
     name: str
@@ -59,6 +65,11 @@ class Connectome:
     def dag(self) -> Dag:
         """The graph without its feedback edges, which `removed` lists."""
         return self._acyclic.dag
+
+    @cached_property
+    def graph(self) -> Digraph:
+        """The whole nervous system; see `digraph`, which makes it with other inputs, outputs or feedback."""
+        return self.digraph()
 
     @property
     def removed(self) -> list[tuple[Any, Any]]:
@@ -79,6 +90,37 @@ class Connectome:
     def acyclic(self, *, inputs: LabelChoice = None, outputs: LabelChoice = None) -> Acyclic:
         """The Dag and the removed edges, with inputs and outputs by name; see `fourward.orient.remove_feedback`."""
         return remove_feedback(self.edges, nodes=self.classes, inputs=inputs, outputs=outputs)
+
+    def digraph(
+        self,
+        *,
+        inputs: LabelChoice = None,
+        outputs: LabelChoice = None,
+        driven: bool = True,
+        feedback: Feedback = "fewest",
+    ) -> Digraph:
+        """All edges as a Digraph, which a `Recurrent` network runs; feedback="fewest" keeps strong synapses in a step.
+
+        Args:
+            inputs: Names of the inputs. Default: the sensory neurons, or the projection neurons of the mushroom bodies.
+            outputs: Names of the outputs. Default: the motor neurons, or the output neurons of the mushroom bodies.
+            driven: As in `fourward.Digraph.from_edges`.
+            feedback: Likewise.
+        """
+        ends = (self._names_of_class(kind) for kind in _ENDS[self.name])
+        first, last = (chosen or default for chosen, default in zip((inputs, outputs), ends, strict=True))
+        return Digraph.from_edges(
+            self.edges,
+            nodes=self.classes,
+            inputs=first,
+            outputs=last,
+            driven=driven,
+            feedback=feedback,
+            weight=self.strength,
+        )
+
+    def _names_of_class(self, kind: str) -> list[str]:
+        return [name for name, neuron_class in self.classes.items() if neuron_class == kind]
 
     def to_networkx(self) -> nx.DiGraph:
         """The connectome as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""
