@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fourward.errors import FourwardError
     from fourward.graph import Dag, Digraph, connectomes, files, generate, orient
     from fourward.layering import Layering
-    from fourward.nn import FourWard
+    from fourward.nn import FourWard, Recurrent
     from fourward.train import FourWardClassifier, FourWardRegressor
     from fourward.view import draw, view
 
@@ -51,6 +51,7 @@ _ATTRIBUTES = {
     "FourWardRegressor": "fourward.train",
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering",
+    "Recurrent": "fourward.nn",
     "draw": "fourward.view",
     "load": "fourward._serialization",
     "save": "fourward._serialization",
@@ -64,6 +65,7 @@ __all__ = [
     "FourWardRegressor",
     "FourwardError",
     "Layering",
+    "Recurrent",
     "__version__",
     "connectomes",
     "draw",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout
-from fourward.engine._interface import Runner, index_tensor
+from fourward.engine._interface import RecurrentRunner, Runner, index_tensor
 
 
 class DrivenRunner(Runner):
@@ -40,9 +41,43 @@ class DrivenRunner(Runner):
         all_nodes: bool,
     ) -> Tensor:
         """Compute a batch."""
-        out: Tensor = self.runner(x, self.expand(weight), bias, custom, dropout, all_nodes)
+        out: Tensor = self.runner(x, _expand(weight, self.edge), bias, custom, dropout, all_nodes)
         return out[:, : self.num_nodes] if all_nodes else out
 
-    def expand(self, weight: Tensor) -> Tensor:
-        """The weight of each edge that the runner has one for."""
-        return torch.cat((weight, weight.new_ones(1))).index_select(0, self.edge)
+
+class DrivenRecurrentRunner(RecurrentRunner):
+    """The same for networks with feedback; `num_features` is the number D of nodes that the plan has more."""
+
+    edge: Tensor
+
+    def __init__(self, runner: RecurrentRunner, edge: IntArray, num_nodes: int, num_features: int) -> None:
+        super().__init__()
+        self.runner, self.num_nodes, self.num_features = runner, num_nodes, num_features
+        self.register_buffer("edge", index_tensor(edge), persistent=False)
+
+    def describe(self) -> str:
+        """The strategy of the engine's runner."""
+        return self.runner.describe()
+
+    def forward(
+        self,
+        x: Tensor,
+        h0: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        rate: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        all_nodes: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute a batch of sequences."""
+        if h0 is not None:
+            h0 = pad(h0, (0, self.num_features))  # read by nothing
+        weight = _expand(weight, self.edge)
+        out, state = self.runner(x, h0, weight, bias, rate, custom, dropout, all_nodes)
+        return out[..., : self.num_nodes] if all_nodes else out, state[:, : self.num_nodes]
+
+
+def _expand(weight: Tensor, edge: Tensor) -> Tensor:
+    """The weights of the edges, and 1 after the last."""
+    return torch.cat((weight, weight.new_ones(1))).index_select(0, edge)

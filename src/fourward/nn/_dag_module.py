@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -103,16 +105,12 @@ class DagModule(nn.Module, ABC):
     def _run(self, x: Tensor, all_nodes: bool) -> Tensor:
         if not is_tracing():
             return self._run_checked(x, all_nodes)
-        with (
-            warnings.catch_warnings()
-        ):  # checks of shapes become constants of a trace, and may: they don't read the batch
-            warnings.filterwarnings("ignore", category=TracerWarning, module=r"fourward\.(nn|engine)\.")
+        with constant_checks():
             return self._run_checked(x, all_nodes)
 
     def _run_checked(self, x: Tensor, all_nodes: bool) -> Tensor:
         dtype, device = self._dtype_and_device()
-        # Autocast doesn't apply to float64.
-        autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
+        autocast = self._is_autocast(dtype, device)
         dense = type(x) is Tensor and x.layout is torch.strided and not x.is_nested
         if not (dense and x.dtype == dtype and x.device == device and x.shape[-1:] == self._features):
             self._check_input(x, dtype, device, autocast)
@@ -127,6 +125,11 @@ class DagModule(nn.Module, ABC):
         else:
             result = self._compute(flat, self._next_dropout(), all_nodes)
         return result if x.dim() == 2 else result.reshape(*x.shape[:-1], result.shape[-1])
+
+    @staticmethod
+    def _is_autocast(dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether autocast is enabled; it doesn't apply to float64."""
+        return device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
 
     def _next_dropout(self) -> Dropout | None:
         """The dropout of this pass; in training mode each pass has its own."""
@@ -189,6 +192,14 @@ class DagModule(nn.Module, ABC):
                 f"its graph's neurons, got shape {tuple(bias.shape)}."
             )
         return weight, bias
+
+
+@contextmanager
+def constant_checks() -> Iterator[None]:
+    """Let checks of shapes become constants of a trace, without warnings: they don't read the batch."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=TracerWarning, module=r"fourward\.(nn|engine)\.")
+        yield
 
 
 def check_graph(graph: Any, kind: type[BaseGraph]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fourward.engine import _registry
 from fourward.engine._driven import DrivenRunner
-from fourward.engine._interface import Request, Runner
+from fourward.engine._interface import RecurrentRunner, Request, Runner
 from fourward.errors import WeightError
 from fourward.graph._base import BaseGraph
 from fourward.layering import Layering
@@ -24,7 +24,7 @@ class EngineModule(DagModule):
 
     weight: nn.Parameter  #: (E,) weight[k] belongs to edge k of the graph
     bias: nn.Parameter | None  #: one for each neuron of the graph, in the order of its `neurons`
-    runner: Runner
+    runner: Runner | RecurrentRunner
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class EngineModule(DagModule):
     def _make_request(self, dtype: torch.dtype, device: torch.device) -> Request:
         return Request(self.plan, dtype, device, len(self.custom_activations) > 0)
 
-    def _prepare_runner(self) -> Runner:
+    def _prepare_runner(self) -> Runner | RecurrentRunner:
         runner = self.choice.engine.prepare(self.plan)
         if self.plan_edge is not None:
             runner = DrivenRunner(runner, self.plan_edge, self.graph.num_nodes)
