@@ -14,6 +14,7 @@ from fourward.engine._dropout import Dropout
 from fourward.errors import ActivationError, OptionError
 from fourward.graph import _annotated
 from fourward.graph._annotated import AnnotatedDag
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
 from fourward.graph._driven import add_feature_nodes
 from fourward.layering import Layering
@@ -94,6 +95,11 @@ class FourWard(EngineModule):
 
 def check_network(net: nn.Module) -> None:
     """Check that `net` is a FourWard whose weight and bias are parameters."""
+    if isinstance(net, EngineModule) and not isinstance(net, FourWard):
+        raise OptionError(
+            f"expected a FourWard, got a {type(net).__name__}, whose feedback this format can't hold. Save it with "
+            "fourward.save, or export it to .onnx with fourward.exchange.export(net, path, steps=...)."
+        )
     if not isinstance(net, FourWard):
         raise OptionError(
             f"expected a FourWard, got a {type(net).__name__}. FourWard(dag) builds one from a Dag; a fitted "
@@ -110,19 +116,24 @@ def from_parameters(
     Args:
         dag: The graph.
         weight: (E,) in the order of dag.edges.
-        bias: (N-I,) in the order of dag.neurons, or None.
-        activations: (N-I,) in the order of dag.neurons.
+        bias: One for each neuron, in the order of dag.neurons, or None.
+        activations: Likewise.
         options: Further keywords of FourWard.
     """
-    by_label = {dag.labels[v]: activation for v, activation in zip(dag.neurons.tolist(), activations, strict=True)}
+    defaults: dict[str, Any] = {"bias": bias is not None, "init": "zeros"}
+    net = FourWard(dag, name_activations(dag, activations), **defaults | options)
+    net.load_edge_weights(weight, bias)
+    return net
+
+
+def name_activations(graph: BaseGraph, activations: Sequence[ActivationLike]) -> dict[Any, ActivationLike]:
+    """Activations in the order of graph.neurons as a mapping from label, with "default" for the most common one."""
+    by_label = {graph.labels[v]: activation for v, activation in zip(graph.neurons.tolist(), activations, strict=True)}
     # A neuron labelled "default" would shadow that key: then its activation is the default.
     names = Counter(activation for activation in activations if isinstance(activation, str))
     default = by_label.get("default", names.most_common(1)[0][0] if names else "identity")
     rest = {label: activation for label, activation in by_label.items() if activation != default}
-    defaults: dict[str, Any] = {"bias": bias is not None, "init": "zeros"}
-    net = FourWard(dag, rest | {"default": default}, **defaults | options)
-    net.load_edge_weights(weight, bias)
-    return net
+    return rest | {"default": default}
 
 
 def without_driven_inputs(net: FourWard) -> FourWard:
@@ -138,13 +149,13 @@ def without_driven_inputs(net: FourWard) -> FourWard:
     return from_parameters(dag, weight, net.bias, net.neuron_activations(), **options).train(net.training)
 
 
-def builtin_activation_names(net: FourWard, destination: str, alternative: str) -> list[str]:
-    """(N-I,) the names of the neurons' activations, for a `destination` that can't store callables."""
+def builtin_activation_names(net: EngineModule, destination: str, alternative: str) -> list[str]:
+    """The names of the neurons' activations, for a `destination` that can't store callables."""
     activations = net.neuron_activations()
-    for v, activation in zip(net.dag.neurons.tolist(), activations, strict=True):
+    for v, activation in zip(net.graph.neurons.tolist(), activations, strict=True):
         if not isinstance(activation, str):
             raise ActivationError(
-                f"neuron {net.dag.labels[v]!r} has the activation {activation_name(activation)}, a callable, which "
+                f"neuron {net.graph.labels[v]!r} has the activation {activation_name(activation)}, a callable, which "
                 f"{destination} can't store. Use a built-in activation by name, or {alternative}."
             )
     return cast("list[str]", activations)

@@ -13,12 +13,13 @@ from fourward.plan._cost import cost
 from fourward.plan._plan import Plan
 
 
-def summarize(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> dict[str, Any]:
+def summarize(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4, feedback: int = 0) -> dict[str, Any]:
     """Counts, height, degrees, memory and operations, serializable as JSON; arguments as in `cost`."""
     return {
         **summarize_graph(plan.dag, plan.layering),
+        "feedback": feedback,
         "batch": batch,
-        "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize)),
+        "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize, feedback=feedback)),
     }
 
 
