@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, TitleOption, takes_graph_options
+from fourward._cli.options import (
+    GraphOptions,
+    GraphOrNetworkArgument,
+    RecurrentOption,
+    TitleOption,
+    takes_graph_options,
+)
 
 
 class Kind(StrEnum):
@@ -37,6 +43,7 @@ def draw(
         ),
     ] = Kind.AUTO,
     title: TitleOption = None,
+    recurrent: RecurrentOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -49,7 +56,7 @@ def draw(
     from fourward import draw as draw_picture
     from fourward._cli.drawable import load_drawable
 
-    drawable = load_drawable(spec, graph_options, title)
+    drawable = load_drawable(spec, graph_options, title, recurrent)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         draw_picture(drawable.net_or_dag, out, title=drawable.title, weight=drawable.weight, kind=kind.value)

@@ -15,7 +15,7 @@ import typer
 from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
-    from fourward.graph._annotated import AnnotatedDag
+    from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
 
 
 class Orient(StrEnum):
@@ -45,6 +45,10 @@ RunArgument = Annotated[
 ]
 TitleOption = Annotated[
     str | None, typer.Option(help="Title of the picture or page. Default: the graph's name and size.")
+]
+RecurrentOption = Annotated[
+    bool,
+    typer.Option("--recurrent", help="Keep the feedback of a graph: its edges carry the value of the step before."),
 ]
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -123,16 +127,26 @@ class GraphOptions:
         """Load the graph that `spec` names, without its weights, biases and activations if `topology_only`."""
         from fourward.graph._spec import resolve_graph
 
+        options = self._resolve_options(spec)
+        return resolve_graph(spec, remove_feedback=self.remove_feedback, topology_only=topology_only, **options)
+
+    def load_digraph(self, spec: str, *, topology_only: bool = False) -> AnnotatedDigraph:
+        """Load the graph that `spec` names with its feedback."""
+        from fourward.graph._spec import resolve_digraph
+
+        if self.remove_feedback:
+            raise OptionError("--remove-feedback has no effect here: --recurrent keeps feedback. Omit one of them.")
+        return resolve_digraph(spec, topology_only=topology_only, **self._resolve_options(spec))
+
+    def _resolve_options(self, spec: str) -> dict[str, Any]:
         if network_path(spec) is not None:
             raise FileError(
                 f"expected a graph, got {spec!r}. If it is a network or the folder of a run, "
                 f"`fourward export {spec} --out graph.graphml` writes its graph."
             )
-        return resolve_graph(
-            spec,
+        return dict(
             orient=None if self.orient is None else "random",
             seed=self.seed,
-            remove_feedback=self.remove_feedback,
             merge=self.merge,
             inputs=_parse_labels(self.inputs),
             outputs=_parse_labels(self.outputs),
@@ -141,7 +155,6 @@ class GraphOptions:
             columns=None if self.columns is None else self.columns.split(","),
             labels=self.labels,
             max_bytes=self.max_bytes,
-            topology_only=topology_only,
         )
 
     def check_unset(self, reason: str) -> None:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, TitleOption, takes_graph_options
+from fourward._cli.options import (
+    GraphOptions,
+    GraphOrNetworkArgument,
+    RecurrentOption,
+    TitleOption,
+    takes_graph_options,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +39,7 @@ def view(
         ),
     ] = None,
     title: TitleOption = None,
+    recurrent: RecurrentOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -45,9 +52,9 @@ def view(
     from fourward import view as make_page
     from fourward._cli.drawable import load_drawable, parse_label, read_samples
 
-    drawable = load_drawable(spec, graph_options, title)
+    drawable = load_drawable(spec, graph_options, title, recurrent)
     rows = None if samples is None else read_samples(spec, samples)
-    centre = None if around is None else parse_label(drawable.dag, around)
+    centre = None if around is None else parse_label(drawable.graph, around)
     page = make_page(drawable.net_or_dag, title=drawable.title, weight=drawable.weight, samples=rows, around=centre)
     page.save(out)
     print(f"{out}\n{page.shown}")

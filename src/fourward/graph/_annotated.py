@@ -10,8 +10,10 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _convert, _validation
+from fourward.graph._base import BaseGraph
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph.orient import Seed, find_feedback, make_generator, orient_along
 
 if TYPE_CHECKING:
@@ -63,6 +65,38 @@ class AnnotatedGraph(NamedTuple):
             activation = tuple(activation[v] for v in dag.neurons.tolist())
         return AnnotatedDag(dag, weight, bias, activation, removed, merged)
 
+    def to_digraph(
+        self,
+        *,
+        orient: Orient = None,
+        seed: Seed = None,
+        merge: bool = False,
+        inputs: LabelChoice = None,
+        outputs: LabelChoice = None,
+        feedback: Feedback = "fewest",
+    ) -> AnnotatedDigraph:
+        """Make it a Digraph; options as in `fourward.files.read_digraph`."""
+        _validation.check_endpoints(self.graph)
+        annotated, merged = _orient(self, orient, seed), 0
+        if merge:
+            annotated, merged = _merge_duplicates(annotated)
+        graph, weight, bias, activation, *_ = annotated
+        try:
+            ends = {"inputs": inputs, "outputs": outputs}
+            digraph = Digraph.from_edge_list(graph, feedback=feedback, weight=weight, **ends)  # type: ignore[arg-type]
+        except CycleError:
+            raise
+        except GraphError:
+            _check_duplicates(annotated)
+            raise
+        if weight is not None:
+            weight = digraph.align(weight, np.stack((graph.source, graph.target), -1), by="index")
+        if bias is not None:
+            bias = _neuron_biases(bias, digraph)
+        if activation is not None:
+            activation = tuple(activation[v] for v in digraph.neurons.tolist())
+        return AnnotatedDigraph(digraph, weight, bias, activation, merged)
+
 
 class AnnotatedDag(NamedTuple):
     """A Dag with the values of its edges and neurons, and how it differs from the graph it was made of."""
@@ -72,6 +106,16 @@ class AnnotatedDag(NamedTuple):
     bias: FloatArray | None = None  #: (N-I,) in the order of dag.neurons; 0 for a neuron without one
     activation: tuple[str | None, ...] | None = None  #: (N-I,) in the order of dag.neurons
     removed: tuple[tuple[Hashable, Hashable], ...] = ()  #: feedback edges that were removed, by labels
+    merged: int = 0  #: number of duplicate edges that were merged into another
+
+
+class AnnotatedDigraph(NamedTuple):
+    """A Digraph with the values of its edges and neurons."""
+
+    graph: Digraph
+    weight: FloatArray | None = None  #: (E,) in the order of graph.edges
+    bias: FloatArray | None = None  #: one for each neuron, in the order of graph.neurons; 0 for one without
+    activation: tuple[str | None, ...] | None = None  #: one for each neuron, in the same order
     merged: int = 0  #: number of duplicate edges that were merged into another
 
 
@@ -174,7 +218,11 @@ def _check_edges(annotated: AnnotatedGraph) -> None:
             "A neuron can't feed itself in one pass.",
             Repair("remove_feedback", True, "remove self-loops"),
         )
-    keys = _pair_keys(graph)
+    _check_duplicates(annotated)
+
+
+def _check_duplicates(annotated: AnnotatedGraph) -> None:
+    keys = _pair_keys(annotated.graph)
     order = np.argsort(keys, kind="stable")
     duplicates = np.sort(order[1:][keys[order[1:]] == keys[order[:-1]]])
     if len(duplicates):
@@ -206,7 +254,7 @@ def _pair_keys(graph: EdgeList) -> IntArray:
     return keys
 
 
-def _neuron_biases(bias: FloatArray, dag: Dag) -> FloatArray:
+def _neuron_biases(bias: FloatArray, dag: BaseGraph) -> FloatArray:
     """Select the (N-I,) biases of the neurons from the (N,) biases of all nodes."""
     undriven = np.setdiff1d(dag.inputs, dag.driven)
     biased_inputs = undriven[~np.isnan(bias[undriven])]

@@ -13,7 +13,7 @@ import numpy as np
 from fourward._memory import check_memory, limit_memory
 from fourward.errors import FileError, FourwardError, OptionError
 from fourward.graph import _convert, connectomes, files, generate
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, Orient
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, Orient
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._dag import Dag
 from fourward.graph.orient import Seed
@@ -95,6 +95,44 @@ def resolve_graph(
             orient=orient,
             seed=seed,
             remove_feedback=remove_feedback or is_connectome,
+            merge=merge,
+            inputs=_parse_labels(inputs, annotated.graph.labels),
+            outputs=_parse_labels(outputs, annotated.graph.labels),
+        )
+    except FourwardError as error:
+        error.prepend(str(spec))
+        raise
+
+
+def resolve_digraph(
+    spec: str | Path,
+    *,
+    orient: Orient = None,
+    seed: Seed = None,
+    merge: bool = False,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    topology_only: bool = False,
+    max_bytes: int | None = None,
+    **options: Any,
+) -> AnnotatedDigraph:
+    """The Digraph that a specification describes, feedback included; arguments as in `resolve_graph`.
+
+    Inputs and outputs of a bundled connectome are by default those of its `graph`.
+
+    >>> resolve_digraph("c-elegans").graph.num_inputs
+    83
+    """
+    with limit_memory(max_bytes):
+        annotated, is_connectome = _load(str(spec), topology_only, options)
+    if is_connectome:
+        ends = connectomes.load(str(spec)).default_ends
+        annotated = annotated._replace(graph=annotated.graph._replace(inputs=ends[0], outputs=ends[1]))
+    annotated = annotated._replace(weight=None) if topology_only and not is_connectome else annotated
+    try:
+        return annotated.to_digraph(
+            orient=orient,
+            seed=seed,
             merge=merge,
             inputs=_parse_labels(inputs, annotated.graph.labels),
             outputs=_parse_labels(outputs, annotated.graph.labels),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -107,19 +107,24 @@ class Connectome:
             driven: As in `fourward.Digraph.from_edges`.
             feedback: Likewise.
         """
-        ends = (self._names_of_class(kind) for kind in _ENDS[self.name])
-        first, last = (chosen or default for chosen, default in zip((inputs, outputs), ends, strict=True))
+        first, last = self.default_ends
         return Digraph.from_edges(
             self.edges,
             nodes=self.classes,
-            inputs=first,
-            outputs=last,
+            inputs=first if inputs is None else inputs,
+            outputs=last if outputs is None else outputs,
             driven=driven,
             feedback=feedback,
             weight=self.strength,
         )
 
-    def _names_of_class(self, kind: str) -> list[str]:
+    @property
+    def default_ends(self) -> tuple[list[Hashable], list[Hashable]]:
+        """Names of the inputs and of the outputs of `graph`."""
+        first, last = _ENDS[self.name]
+        return self._names_of_class(first), self._names_of_class(last)
+
+    def _names_of_class(self, kind: str) -> list[Hashable]:
         return [name for name, neuron_class in self.classes.items() if neuron_class == kind]
 
     def to_networkx(self) -> nx.DiGraph:

@@ -14,18 +14,21 @@ from fourward._files import replacing
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _xml_json
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray, Orient
 from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._digraph import Feedback
 from fourward.graph.orient import Seed
 
 __all__ = [
     "NETWORK_SUFFIXES",
     "SUFFIXES",
     "AnnotatedDag",
+    "AnnotatedDigraph",
     "AnnotatedGraph",
     "infer_format",
     "read",
     "read_dag",
+    "read_digraph",
     "write",
 ]
 
@@ -154,6 +157,39 @@ def read_dag(
             merge=merge,
             inputs=inputs,
             outputs=outputs,
+        )
+    except FourwardError as error:
+        error.prepend(str(path))
+        raise
+
+
+def read_digraph(
+    path: str | Path,
+    *,
+    orient: Orient = None,
+    seed: Seed = None,
+    merge: bool = False,
+    inputs: LabelChoice = None,
+    outputs: LabelChoice = None,
+    feedback: Feedback = "fewest",
+    **options: Any,
+) -> AnnotatedDigraph:
+    """Read a graph file as a Digraph, cycles and self-loops included, with its weights, biases and activations.
+
+    Args:
+        path: The file.
+        orient: As in `read_dag`.
+        seed: As in `read_dag`.
+        merge: As in `read_dag`.
+        inputs: Labels of the inputs, in order; default: those in the file, else all nodes without incoming edges.
+        outputs: Labels of the outputs, in order; default: those in the file, else all nodes without outgoing edges.
+        feedback: As in `fourward.Digraph.from_edges`; "fewest" keeps heavy edges of a file with weights.
+        options: As in `read`.
+    """
+    annotated = read(path, **options)
+    try:
+        return annotated.to_digraph(
+            orient=orient, seed=seed, merge=merge, inputs=inputs, outputs=outputs, feedback=feedback
         )
     except FourwardError as error:
         error.prepend(str(path))
