@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import gpu, gpu_cells, latency, mnist, storage
+from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, recurrent, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
-from fourward import generate
+from fourward import connectomes, generate
 from fourward.study._timing import HostClock
 
 TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
@@ -230,3 +230,33 @@ def test_mnist_trains_what_has_no_result_yet(tmp_path, monkeypatch, capsys):
     assert all((run["nodes"], run["edges"]) == (282, 2402) for run in runs)
     assert all(run["accuracy"][-1] > 90 for run in runs)
     assert "published: 98.05 %" in capsys.readouterr().out
+
+
+def _call_once(calls, **_):
+    for call in calls.values():
+        call()
+    return dict.fromkeys(calls, 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*beta state:UserWarning", "ignore:Sparse:UserWarning")
+def test_networks_with_feedback_are_measured_against_what_computes_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(recurrent, "median_seconds", _call_once)
+    graph = recurrent.stand_in(40)
+    assert graph.num_feedback == graph.num_edges > 200
+    cell = recurrent.measure("stand-in", graph, 5, 4)
+    assert len(cell["forward"]) == len(cell["train"]) == 6
+
+
+def test_digits_by_row():
+    worm = connectomes.load("c-elegans").graph
+    null = digits_by_row.shuffled(worm, 0)
+    assert (null.in_degree == worm.in_degree).all()
+    assert (null.out_degree == worm.out_degree).all()
+    assert null != worm
+    assert digits_by_row.without_feedback(worm).num_edges == worm.dag.num_edges
+    network = digits_by_row.worm(worm, 0)
+    count = sum(p.numel() for p in network.parameters())
+    assert network(torch.zeros(2, 8, 8)).shape == (2, 10)
+    assert abs(sum(p.numel() for p in digits_by_row.gru(0, count).parameters()) / count - 1) < 0.05
+    runs = [{"a": {"accuracy": value, "parameters": 7}} for value in (0.5, 0.7)]
+    assert digits_by_row.summarize(runs)[-1] == "| a | 7 | 0.600 ± 1.271 |"

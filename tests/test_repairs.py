@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fourward
-from fourward import FourWard, FourWardClassifier, exchange, generate
+from fourward import Digraph, FourWard, FourWardClassifier, Recurrent, exchange, generate
 from fourward.errors import FourwardError, GraphError
 from fourward.graph.files import read_dag
 from fourward.study import _grid
@@ -20,6 +20,7 @@ from fourward.train._devices import _check_count
 ROWS = "a,b,y\n" + "".join(f"{k},{k % 7},{'yes' if k % 3 else 'no'}\n" for k in range(60))
 CONFIG = RunConfig("rows.csv", "y", train=TrainConfig(epochs=1))
 NET = FourWard(generate.layered_mlp([2, 3, 2]), output_activation="identity", seed=0)
+RING = Digraph.from_edges([(0, 1), (1, 2), (2, 0)], inputs=[0], outputs=[2])
 X, Y = torch.zeros(8, 2), torch.arange(8) % 2
 
 
@@ -132,6 +133,8 @@ CASES = {
         lambda: lambda adapters=False: FourWardClassifier("chain:4", epochs=1, adapters=adapters).fit(X, Y),
         {"adapters": ...},
     ),
+    "steps of a table": (run(RING, CONFIG), {"steps": 2}),
+    "steps of a file": (lambda: partial(exchange.export, Recurrent(RING, seed=0), "net.onnx"), {"steps": 2}),
     "data has moved": (moved_data, {"data": "moved.csv"}),
     "data has changed": (changed_data, {"data": "rows.csv"}),
     "no test rows": (evaluation(test=0.0), {"data": "rows.csv"}),

@@ -167,3 +167,46 @@ def test_loading_draws_no_global_random_numbers(tmp_path):
     fw.load(tmp_path / "net.safetensors")
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"tau": 2.5}, {"tau": "learned", "dynamics": "voltage", "batch_first": True}])
+def test_networks_with_feedback(tmp_path, options):
+    pairs = [("x", "a"), ("a", "b"), ("b", "a"), ("b", "b"), ("b", "y"), ("y", "x2"), ("x2", "a")]
+    g = fw.Digraph.from_edges(pairs, inputs=["x", "x2"], outputs=["y", "a"])
+    if options.get("tau") == "learned":
+        options = options | {"tau": torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0]))}
+    net = fw.Recurrent(g, {"b": "relu", "default": "tanh"}, seed=3, dropout=0.25, **options)
+    fw.save(net, tmp_path / "net.safetensors")
+    loaded = fw.load(tmp_path / "net.safetensors", engine="torch")
+    assert loaded.graph == g
+    assert (loaded.dynamics, loaded.batch_first, loaded.dropout, loaded.seed) == (
+        net.dynamics, net.batch_first, net.dropout, net.seed,
+    )  # fmt: skip
+    assert {name for name, _ in loaded.named_parameters()} == {name for name, _ in net.named_parameters()}
+    x = torch.randn(4, 4, 2)
+    for got, want in zip(loaded.eval()(x), net.eval()(x), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, info: tensors.pop("network.feedback"),
+        lambda tensors, info: tensors["network.feedback"].fill_(7),
+        lambda tensors, info: tensors["network.feedback"].fill_(-1),
+        lambda tensors, info: tensors.update({"network.feedback": torch.zeros(3, dtype=torch.int32)}),
+        lambda tensors, info: tensors.update({"network.tau": torch.ones(9)}),
+        lambda tensors, info: tensors["network.tau"].fill_(torch.nan),
+        lambda tensors, info: info["recurrent"].update(dynamics="spikes"),
+        lambda tensors, info: info["recurrent"].update(batch_first="no"),
+        lambda tensors, info: info["recurrent"].pop("learned_tau"),
+        lambda tensors, info: info.update(recurrent=None),
+    ],
+)
+def test_corrupt_feedback(tmp_path, change):
+    g = fw.Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a"), ("b", "y")])
+    tensors, info = _serialization.serialize_network(fw.Recurrent(g, seed=0, tau=2.0))
+    change(tensors, info)
+    _serialization.write_safetensors(tmp_path / "net.safetensors", tensors, {"network": info})
+    with pytest.raises(FileError, match="is corrupt"):
+        fw.load(tmp_path / "net.safetensors")

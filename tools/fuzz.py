@@ -179,8 +179,11 @@ def use_graph(path: Path) -> None:
             continue
 
 
-def use_network(net: fw.FourWard) -> None:
+def use_network(net: fw.FourWard | fw.Recurrent) -> None:
     """Run a network, and export it as source."""
+    if isinstance(net, fw.Recurrent):
+        net.steps(torch.zeros(2, net.graph.num_inputs, dtype=net.weight.dtype), 3)
+        return
     net(torch.zeros(2, net.dag.num_inputs, dtype=net.weight.dtype))
     compile(exchange.to_python(net), "network.py", "exec")
     exchange.to_latex(net).encode()
@@ -241,6 +244,11 @@ def _add_networks(folder: Path, net: fw.FourWard, targets: dict[str, Target]) ->
     mutations = [mutate_safetensors, mutate_safetensors, mutate_bytes]
     targets["network.safetensors"] = Target(
         folder / "network.safetensors", mutations, lambda path: use_network(fw.load(path))
+    )
+    digraph = fw.Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a"), ("b", "b"), ("b", "y")])
+    fw.save(fw.Recurrent(digraph, seed=0, tau=2.0), folder / "recurrent.safetensors")
+    targets["recurrent.safetensors"] = Target(
+        folder / "recurrent.safetensors", mutations, lambda path: use_network(fw.load(path))
     )
     x = np.random.default_rng(0).normal(size=(60, 2))
     table = folder / "train.csv"

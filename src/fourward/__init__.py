@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fourward import engine, errors, exchange, graph, layering, nn, paper, plan, study, train
     from fourward._serialization import load, save
     from fourward.errors import FourwardError
-    from fourward.graph import Dag, connectomes, files, generate, orient
+    from fourward.graph import Dag, Digraph, connectomes, files, generate, orient
     from fourward.layering import Layering
-    from fourward.nn import FourWard, importance
+    from fourward.nn import FourWard, Recurrent, importance
     from fourward.train import FourWardClassifier, FourWardRegressor
     from fourward.view import draw, view
 
@@ -45,11 +45,13 @@ _SUBMODULES = {
 }
 _ATTRIBUTES = {
     "Dag": "fourward.graph",
+    "Digraph": "fourward.graph",
     "FourWard": "fourward.nn",
     "FourWardClassifier": "fourward.train",
     "FourWardRegressor": "fourward.train",
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering",
+    "Recurrent": "fourward.nn",
     "draw": "fourward.view",
     "importance": "fourward.nn",
     "load": "fourward._serialization",
@@ -58,11 +60,13 @@ _ATTRIBUTES = {
 
 __all__ = [
     "Dag",
+    "Digraph",
     "FourWard",
     "FourWardClassifier",
     "FourWardRegressor",
     "FourwardError",
     "Layering",
+    "Recurrent",
     "__version__",
     "connectomes",
     "draw",

@@ -7,11 +7,16 @@ A file holds named tensors, and in its header, under the key "fourward", a JSON 
     network.labels      bytes of a JSON list; absent if the labels are 0 to N-1. A tuple is {"tuple": [...]}
     network.level       (N,) int32, the layering
     network.activation  (N-I,) int32, indices into the list "activations" of the JSON's "network"
-    network.weight      (E,); network.bias (N-I,), absent without biases
+    network.weight      (E,); network.bias, one for each neuron, absent without biases
     network.sign        (E,) int8; network.frozen (E,) bool; network.tied (E,) int64; network.scale (E,) float64: the
                         constraints, each absent if there is none; with any of them network.free_weight (F,), the
                         parameters
     network.attributes  bytes of a JSON object: (N,) values of the nodes by name; absent if there are none
+
+and of a network with feedback, whose network.edges are those within a step, also
+
+    network.feedback    (F, 2) int32, node indices, whose weights are the last of network.weight
+    network.tau         one for each neuron, absent without time constants
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from fourward._files import BEST, replacing
 from fourward._memory import check_memory
@@ -36,9 +41,18 @@ from fourward._version import __version__
 from fourward.errors import EngineError, FileError, FourwardError, GraphError
 from fourward.graph._convert import Labels, is_integer
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.layering._layering import Layering
 from fourward.nn._constraint_options import EdgeConstraints
-from fourward.nn._fourward import FourWard, builtin_activation_names, check_network, from_parameters
+from fourward.nn._engine_module import check_parameters
+from fourward.nn._fourward import (
+    FourWard,
+    builtin_activation_names,
+    check_network,
+    from_parameters,
+    name_activations,
+)
+from fourward.nn._recurrent import Recurrent
 
 Tensors = dict[str, Tensor]
 Metadata = dict[str, Any]  #: a JSON object
@@ -52,8 +66,8 @@ _CORRUPTIONS = (ArithmeticError, AssertionError, AttributeError, LookupError, Ru
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def save(net: FourWard, path: str | Path) -> None:
-    """Write a network to a safetensors file: graph, labels, layering, activations, weights and biases.
+def save(net: FourWard | Recurrent, path: str | Path) -> None:
+    """Write a network to a safetensors file: graph, labels, layering, activations, weights, biases, time constants.
 
     The file is replaced atomically: a crash or a full disk leaves the old one. Activations passed as callables can't
     be saved.
@@ -62,7 +76,7 @@ def save(net: FourWard, path: str | Path) -> None:
     write_safetensors(path, tensors, {"network": metadata})
 
 
-def load(path: str | Path, *, engine: str = "auto", device: torch.device | str | None = None) -> FourWard:
+def load(path: str | Path, *, engine: str = "auto", device: torch.device | str | None = None) -> FourWard | Recurrent:
     """Load a network from a file that `save` or a training run wrote, or from a run's folder its best network.
 
     The linear layers that training puts around a network aren't part of it.
@@ -76,9 +90,12 @@ def load(path: str | Path, *, engine: str = "auto", device: torch.device | str |
     return deserialize_network(path, tensors, metadata, engine=engine, device=device)
 
 
-def serialize_network(net: FourWard) -> tuple[Tensors, Metadata]:
+def serialize_network(net: FourWard | Recurrent) -> tuple[Tensors, Metadata]:
     """A network as named tensors and JSON metadata."""
-    check_network(net)
+    if isinstance(net, Recurrent):
+        check_parameters(net)
+    else:
+        check_network(net)
     dag = net.dag
     names = builtin_activation_names(net, "a safetensors file", "save net.state_dict() with torch.save")
     table = {name: k for k, name in enumerate(dict.fromkeys(names))}
@@ -98,13 +115,20 @@ def serialize_network(net: FourWard) -> tuple[Tensors, Metadata]:
         tensors["network.free_weight"] = net.constraints.free_weight.detach().cpu()
     if dag.attributes:
         tensors["network.attributes"] = _encode_json({name: list(values) for name, values in dag.attributes.items()})
-    return tensors, {"nodes": dag.num_nodes, "activations": list(table), "dropout": net.dropout, "seed": net.seed}
+    info = {"nodes": dag.num_nodes, "activations": list(table), "dropout": net.dropout, "seed": net.seed}
+    if isinstance(net, Recurrent):
+        tensors["network.feedback"] = torch.tensor(net.graph.feedback)
+        if net.tau is not None:
+            tensors["network.tau"] = net.tau.detach().cpu()
+        learned = isinstance(net.tau, nn.Parameter)
+        info["recurrent"] = {"dynamics": net.dynamics, "batch_first": net.batch_first, "learned_tau": learned}
+    return tensors, info
 
 
 def deserialize_network(
     path: str | Path, tensors: Mapping[str, Tensor], metadata: Metadata, **options: Any
-) -> FourWard:
-    """Rebuild the network from what `read_safetensors(path)` returned; options as in FourWard."""
+) -> FourWard | Recurrent:
+    """Rebuild the network from what `read_safetensors(path)` returned; options as in FourWard and Recurrent."""
     with corrupt_file_errors(path):
         info = metadata["network"]
         arrays = {name: tensors[f"network.{name}"].numpy() for name in _ARRAYS}
@@ -116,18 +140,46 @@ def deserialize_network(
         for name, values in (("weights", weight), ("biases", bias)):
             if values is not None and values.dtype not in _FLOATS:
                 raise FileError(f"expected {name} of a floating point dtype of 16 to 64 bits, got {values.dtype}.")
-        weight = dag.align(weight, arrays["edges"], by="index")
-        options |= {"dropout": info["dropout"], "layering": Layering(dag, arrays["level"]), "dtype": weight.dtype}
-        options |= {
-            name: dag.align(tensors[f"network.{name}"].numpy(), arrays["edges"], by="index")
-            for name in EdgeConstraints._fields
-            if f"network.{name}" in tensors
-        }
-        net = from_parameters(dag, weight, bias, names, **options)
-        if net.constraints is not None and np.array_equal(arrays["edges"], dag.edges):
-            _load_free_weight(net.constraints.free_weight, tensors["network.free_weight"])
+        options |= {"dropout": info["dropout"], "dtype": weight.dtype}
+        net: FourWard | Recurrent
+        if "recurrent" in info:
+            net = _build_recurrent(dag, tensors, info["recurrent"], names, options)
+        else:
+            net = _build_network(dag, tensors, arrays, weight, bias, names, options)
         net.seed = int(info["seed"])
         return net
+
+
+def _build_network(
+    dag: Dag, tensors: Mapping[str, Tensor], arrays: Any, weight: Tensor, bias: Any, names: Any, options: dict[str, Any]
+) -> FourWard:
+    """A FourWard, with its constraints."""
+    options |= {"layering": Layering(dag, arrays["level"])}
+    options |= {
+        name: dag.align(tensors[f"network.{name}"].numpy(), arrays["edges"], by="index")
+        for name in EdgeConstraints._fields
+        if f"network.{name}" in tensors
+    }
+    net = from_parameters(dag, dag.align(weight, arrays["edges"], by="index"), bias, names, **options)
+    if net.constraints is not None and np.array_equal(arrays["edges"], dag.edges):
+        _load_free_weight(net.constraints.free_weight, tensors["network.free_weight"])
+    return net
+
+
+def _build_recurrent(
+    dag: Dag, tensors: Mapping[str, Tensor], info: Metadata, names: list[str], options: dict[str, Any]
+) -> Recurrent:
+    feedback = tensors["network.feedback"].numpy()
+    edges = np.concatenate((tensors["network.edges"].numpy(), feedback))
+    graph = Digraph.from_arrays(edges, labels=dag.labels, inputs=dag.inputs, outputs=dag.outputs, feedback=feedback)
+    weight, bias, tau = (tensors.get(f"network.{name}") for name in ("weight", "bias", "tau"))
+    if tau is not None:
+        tau = tau.clamp(min=1)  # as in every pass: training may have left it
+        tau = nn.Parameter(tau) if info["learned_tau"] is True else tau
+    shared = {"dynamics": info["dynamics"], "batch_first": info["batch_first"], "tau": tau, "init": "zeros"}
+    net = Recurrent(graph, name_activations(graph, names), bias=bias is not None, **shared, **options)
+    net.load_edge_weights(graph.align(weight, edges, by="index"), bias)
+    return net
 
 
 def write_safetensors(path: str | Path, tensors: Tensors, metadata: Metadata) -> None:

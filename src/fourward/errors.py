@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
 __all__ = [
@@ -80,19 +81,27 @@ class GraphError(FourwardError, ValueError):
 
 
 class CycleError(GraphError):
-    """The graph has a directed cycle; `cycle` holds the labels along one, the first repeated at the end."""
+    """The graph has a directed cycle; `cycle` holds the labels along one, the first repeated at the end.
 
-    def __init__(self, cycle: Sequence[Hashable], *repairs: Repair) -> None:
-        self.cycle = list(cycle)
-        call = "" if repairs else ", or call fourward.orient.remove_feedback(graph) to remove a small set of them"
-        super().__init__(
-            f"the graph has a directed cycle of {pluralize(len(cycle) - 1, 'edge')}: {format_path(cycle)}. "
-            f"A network needs an acyclic graph: remove one of these edges{call}.",
-            *repairs,
-        )
+    Args:
+        cycle: These labels.
+        repairs: Options that repair it.
+        advice: What to do about it; default: advice for a graph that has to be acyclic.
+    """
 
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.cycle, *self.repairs)
+    def __init__(self, cycle: Sequence[Hashable], *repairs: Repair, advice: str | None = None) -> None:
+        self.cycle, self.advice = list(cycle), advice
+        if advice is None:
+            call = "" if repairs else ", or call fourward.orient.remove_feedback(graph) to remove a small set of them"
+            advice = (
+                f"A network needs an acyclic graph: remove one of these edges{call}. A network with feedback, "
+                "fourward.Recurrent, takes a fourward.Digraph, which may have cycles."
+            )
+        length = pluralize(len(cycle) - 1, "edge")
+        super().__init__(f"the graph has a directed cycle of {length}: {format_path(cycle)}. {advice}", *repairs)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), advice=self.advice), (self.cycle, *self.repairs)
 
 
 class FileError(FourwardError, ValueError):

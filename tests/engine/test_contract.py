@@ -109,6 +109,19 @@ def test_the_zoo_is_alive(name):
         assert (result.weight.abs() > 1e-9).double().mean() > 0.1
 
 
+@pytest.mark.parametrize("subject", ENGINES)
+@dtypes
+def test_driven_inputs(subject, dtype):
+    sparse = generate.erdos_renyi(40, 0.15, seed=4)
+    inputs = [sparse.labels[v] for v in (*sparse.order[25:15:-1], *sparse.inputs[:2], sparse.outputs[0])]
+    dag = Dag.from_edges(sparse.edges, nodes=40, inputs=inputs)
+    assert len(dag.driven) == 11
+    activation = {"default": "tanh", **dict(zip(inputs[:4], ("silu", "sin", "gelu", "softplus"), strict=True))}
+    for options in ({"activation": activation}, {"activation": activation, "dropout": 0.5, "bias": False}):
+        want = run("reference", dag, torch.float64, **options)
+        assert_equal_results(run(subject, dag, dtype, **options), want, dtype)
+
+
 @subjects
 @dtypes
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -49,6 +49,15 @@ def test_source_neuron_is_f_of_bias():
     assert net(torch.tensor([0.7], dtype=torch.float64)).item() == pytest.approx(want, rel=1e-15)
 
 
+def test_a_driven_input_adds_its_feature_to_its_sum():
+    dag = Dag.from_edges([("a", "b"), ("b", "c")], inputs=["b", "a"])
+    net = FourWard(dag, activation="tanh", engine="reference", dtype=torch.float64, seed=0)
+    net.load_edge_weights([2.0, -3.0], [0.25, 0.5])
+    b = math.tanh(0.25 + 2.0 * 0.3 + 0.7)
+    want = [0.3, b, math.tanh(0.5 - 3.0 * b)]
+    assert net.activations(torch.tensor([0.7, 0.3], dtype=torch.float64)).tolist() == pytest.approx(want, rel=1e-15)
+
+
 def test_outputs_keep_their_order_and_inputs_theirs():
     dag = Dag.from_edges([("a", "c"), ("b", "d")], inputs=["b", "a"], outputs=["d", "a", "c"])
     net = FourWard(dag, activation="identity", bias=False, init=1.0, engine="reference")

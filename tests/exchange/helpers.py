@@ -34,6 +34,13 @@ def labelled_network(**options):
     return FourWard(dag, activation, seed=0, dtype=torch.float64, **options)
 
 
+def driven_network():
+    dag = Dag.from_edges(
+        [("a", "b"), ("b", "c"), ("a", "c"), ("s", "c"), ("c", "d")], inputs=["c", "a", "b"], outputs=["d", "b"]
+    )
+    return FourWard(dag, {"b": "sin", "default": "tanh"}, seed=0, dtype=torch.float64)
+
+
 def run_onnx(path, x):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return torch.from_numpy(session.run(None, {"x": x.float().numpy()})[0])

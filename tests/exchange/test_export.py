@@ -11,9 +11,9 @@ import torch
 from benchmarks.cases import ZOO, case
 from fourward import Dag, FourWard, generate, load
 from fourward.errors import ActivationError, FileError, OptionError, WeightError
-from fourward.exchange import EXPORTERS, export, to_onnx, to_python
+from fourward.exchange import EXPORTERS, export, read_network, to_onnx, to_python
 from fourward.plan.activations import ACTIVATIONS
-from tests.exchange.helpers import batch, run_onnx, run_python
+from tests.exchange.helpers import batch, driven_network, run_onnx, run_python
 from tests.tolerance import assert_near
 
 
@@ -38,6 +38,23 @@ def test_every_graph(name, tmp_path):
         (actual,) = session.run(None, {"x": x.float().numpy()})
         assert_near(torch.from_numpy(actual), net(x.float()).detach())
     assert_near(run_python(net, x.float().double()), net.double()(x.float().double()).detach())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_driven_inputs(tmp_path):
+    net, x = driven_network(), batch(3)
+    expected = net(x).detach()
+    assert_near(run_python(net, x), expected)
+    for suffix in (".onnx", ".pt2", ".safetensors", ".graphml", ".json", ".npz", ".tex"):
+        export(net, tmp_path / f"net{suffix}")
+    assert_near(run_onnx(tmp_path / "net.onnx", x), expected, torch.float32)
+    assert_near(torch.export.load(tmp_path / "net.pt2").module()(x), expected)
+    assert_near(load(tmp_path / "net.safetensors")(x), expected)
+    for suffix in (".graphml", ".json", ".npz"):
+        restored = read_network(tmp_path / f"net{suffix}", net_options={"dtype": torch.float64})
+        assert restored.dag == net.dag
+        assert_near(restored(x), expected)
+    assert r"\text{x of b}" in (tmp_path / "net.tex").read_text()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -7,7 +7,16 @@ from torch import nn
 from fourward import FourWard, generate
 from fourward.errors import OptionError, WeightError
 from fourward.exchange import fold
-from tests.exchange.helpers import batch, labelled_network, mlp
+from tests.exchange.helpers import assert_same, batch, driven_network, labelled_network, mlp
+
+
+def test_driven_inputs_keep_their_biases():
+    net, x = driven_network(), batch(4)
+    first = mlp(nn.Linear(4, 3))[0]
+    folded = fold(net, first)
+    assert_same(folded, net(first(x)), x)
+    assert_same(fold(net, output_layer=(last := mlp(nn.Linear(2, 2))[0])), last(net(x[:, :3])), x[:, :3])
+    assert folded.dag.num_nodes == net.dag.num_nodes + 4
 
 
 def test_layers_fold_into_the_network():

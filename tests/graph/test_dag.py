@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fourward import Dag, generate, orient
 from fourward.errors import CycleError, FourwardError, GraphError, OptionError, WeightError
 from fourward.graph import AnnotatedGraph, EdgeList
+from fourward.graph._driven import add_feature_nodes
 
 PAIRS = [("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")]
 
@@ -85,6 +86,41 @@ def test_inputs_and_outputs_keep_their_order():
     dag = Dag.from_edges(PAIRS, inputs=["b", "a"], outputs=["c", "d", "a"])
     assert [dag.labels[v] for v in dag.inputs] == ["b", "a"]
     assert [dag.labels[v] for v in dag.outputs] == ["c", "d", "a"]
+
+
+def test_driven_inputs():
+    dag = Dag.from_edges([("a", "b"), ("b", "c"), ("a", "c"), ("s", "c"), ("c", "d")], inputs=["c", "a", "b"])
+    assert [dag.labels[v] for v in dag.driven] == ["c", "b"]
+    assert [dag.labels[v] for v in dag.neurons] == ["b", "c", "s", "d"]
+    assert [dag.labels[v] for v in dag.order] == ["a", "s", "b", "c", "d"], "an order of execution"
+    assert "3 inputs (2 driven)" in repr(dag)
+    assert Dag.from_networkx(dag.to_networkx()) == dag
+    assert pickle.loads(pickle.dumps(dag)) == dag
+
+
+def test_edges_into_inputs_can_be_cut(caplog):
+    pairs = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("b", "b")]
+    with caplog.at_level("INFO", "fourward"):
+        dag = Dag.from_edges(pairs, inputs=["b", "a"], driven=False)
+    assert label_pairs(dag) == {("b", "c"), ("c", "d")}, "without the edges into inputs, there is no cycle"
+    assert "removed 3 edges into inputs" in caplog.text
+    assert not len(dag.driven)
+    assert Dag.from_edges(PAIRS, driven=False) == Dag.from_edges(PAIRS)
+
+
+def test_feature_nodes_of_driven_inputs():
+    dag = Dag.from_edges([("a", "b"), ("x of b", "c"), ("b", "c")], inputs=["b", "a"])
+    expanded, edge = add_feature_nodes(dag, name_nodes=True)
+    assert expanded.labels[4:] == ("x of x of b",)
+    assert [expanded.labels[v] for v in expanded.inputs] == ["x of x of b", "a"]
+    assert label_pairs(expanded) == label_pairs(dag) | {("x of x of b", "b")}
+    known = edge < dag.num_edges
+    assert (expanded.edges[known] == dag.edges[edge[known]]).all()
+    assert np.count_nonzero(~known) == 1
+    numbered = Dag.from_edges([(0, 7), (7, 9)], inputs=[7])
+    assert add_feature_nodes(numbered, name_nodes=True).dag.labels == (0, 7, 9, 10)
+    mixed = Dag.from_edges([(0, "b"), ("b", None)], inputs=["b", None])
+    assert add_feature_nodes(mixed, name_nodes=True).dag.labels[3:] == ("x of b", ("x of", None))
 
 
 def test_networkx_round_trip():
@@ -289,7 +325,6 @@ BAD = {
     "repeated output": (lambda: Dag.from_edges(PAIRS, outputs=["d", "d"]), r"duplicate outputs: 'd'"),
     "no inputs": (lambda: Dag.from_edges(PAIRS, inputs=[]), "at least one input"),
     "no outputs": (lambda: Dag.from_edges(PAIRS, outputs=[]), "at least one output"),
-    "fed input": (lambda: Dag.from_edges(PAIRS, inputs=["a", "c"]), r"incoming edges.*'c'"),
     "undirected": (lambda: Dag.from_networkx(nx.path_graph(3)), "random_order"),
     "parallel": (lambda: Dag.from_networkx(nx.MultiDiGraph([(0, 1), (0, 1)])), "duplicate edges"),
     "undirected rustworkx": (lambda: Dag.from_rustworkx(rx.PyGraph()), "undirected"),

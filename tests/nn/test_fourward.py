@@ -13,10 +13,25 @@ import torch
 import torch.utils.checkpoint
 from torch.nn.utils import parametrizations, prune
 
-from fourward import Dag, FourWard, connectomes, generate, save
-from fourward.errors import InputError, OptionError, WeightError
+from fourward import Dag, FourWard, connectomes, generate, paper, save
+from fourward.errors import GraphError, InputError, OptionError, WeightError
+from fourward.nn import summary
 from tests.nn.helpers import DAG, batch, methods
 from tests.tolerance import assert_near
+
+
+def test_driven_inputs_are_neurons_that_dropout_spares():
+    dag = Dag.from_edges([("a", "b"), ("b", "c"), ("c", "d")], inputs=["b", "a"])
+    net = FourWard(dag, activation={"b": "identity", "default": "relu"}, dropout=0.9, seed=0, init=1.0)
+    x = torch.ones(200, 2)
+    a = net.activations(x)
+    assert net.bias.shape == (3,)
+    assert (a[:, dag.index("b")] == 2).all()
+    assert (a[:, dag.index("c")] == 0).any()
+    counts = summary(net)
+    assert (counts["nodes"], counts["edges"], counts["inputs"]) == (4, 3, 2)
+    with pytest.raises(GraphError, match=r"no incoming edges, got Dag\(.*driven=False"):
+        paper.Masked4Ward(dag)
 
 
 def test_state_dict_is_weight_and_bias():

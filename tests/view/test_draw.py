@@ -141,12 +141,12 @@ def test_a_density_picture_that_was_asked_for_does_not_call_the_graph_too_large(
 def test_density_counts_every_edge_once():
     dag = generate.erdos_renyi(300, 0.1, seed=0)
     layering = longest_path(dag)
-    fine, per_cell = count_edges_between_layers(layering)
+    fine, per_cell = count_edges_between_layers(dag, layering)
     assert per_cell == 1
     expected = np.zeros_like(fine)
     np.add.at(expected, (layering.level[dag.source], layering.level[dag.target]), 1)
     np.testing.assert_array_equal(fine, expected)
-    coarse, several = count_edges_between_layers(layering, max_cells=7)
+    coarse, several = count_edges_between_layers(dag, layering, max_cells=7)
     assert len(coarse) <= 7
     assert several == -(-layering.height // 7)
     assert coarse.sum() == dag.num_edges
@@ -235,7 +235,7 @@ def test_a_notebook_shows_it():
 
 def test_bad_options_are_rejected(tmp_path):
     with pytest.raises(
-        OptionError, match=r"expected a Dag or a FourWard, got Connectome. Pass the \.dag of a connectome"
+        OptionError, match=r"expected a Dag, a Digraph.*, got Connectome. Pass the \.dag or the \.graph of a connectome"
     ):
         fw.draw(fw.connectomes.load("c-elegans"))
     with pytest.raises(OptionError, match="kind must be 'auto', 'lines' or 'density', got 'blob'"):

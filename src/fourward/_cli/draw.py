@@ -13,6 +13,7 @@ from fourward._cli.options import (
     ColourOption,
     GraphOptions,
     GraphOrNetworkArgument,
+    RecurrentOption,
     TitleOption,
     takes_graph_options,
 )
@@ -44,6 +45,7 @@ def draw(
     ] = Kind.AUTO,
     title: TitleOption = None,
     colour: ColourOption = None,
+    recurrent: RecurrentOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -56,8 +58,8 @@ def draw(
     from fourward import draw as draw_picture
     from fourward._cli.drawable import load_drawable, read_colour
 
-    drawable = load_drawable(spec, graph_options, title)
-    options = read_colour(drawable.dag, colour)
+    drawable = load_drawable(spec, graph_options, title, recurrent)
+    options = read_colour(drawable.graph, colour)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         draw_picture(

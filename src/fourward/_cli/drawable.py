@@ -10,10 +10,13 @@ import torch
 from fourward import _serialization
 from fourward._cli.options import GraphOptions, network_path
 from fourward._cli.output import report_changes
-from fourward.errors import DataError, InputError
+from fourward.errors import DataError, InputError, OptionError
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.graph._node_table import read_node_table
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.train import _checkpoint
 from fourward.train._data import read_features
 from fourward.view._subject import describe
@@ -22,26 +25,31 @@ from fourward.view._subject import describe
 class Drawable(NamedTuple):
     """A network, or a graph and the weights of its edges."""
 
-    net_or_dag: FourWard | Dag
+    net_or_dag: FourWard | Recurrent | Dag | Digraph
     weight: Any  #: (E,) or None; a network has its own
     title: str
 
     @property
-    def dag(self) -> Dag:
+    def graph(self) -> BaseGraph:
         """The graph."""
-        return self.net_or_dag if isinstance(self.net_or_dag, Dag) else self.net_or_dag.dag
+        return self.net_or_dag if isinstance(self.net_or_dag, Dag | Digraph) else self.net_or_dag.graph
 
 
-def load_drawable(spec: str, graph_options: GraphOptions, title: str | None) -> Drawable:
-    """Load a network (from a checkpoint, or the best one of a run) or a graph."""
+def load_drawable(spec: str, graph_options: GraphOptions, title: str | None, recurrent: bool = False) -> Drawable:
+    """Load a network (from a checkpoint, or the best one of a run) or a graph, with its feedback if `recurrent`."""
     path = network_path(spec)
+    if path is None and recurrent:
+        annotated = graph_options.load_digraph(spec)
+        return Drawable(annotated.graph, annotated.weight, title or f"{spec}: {describe(annotated.graph)}")
+    if recurrent:
+        raise OptionError(f"--recurrent has no effect here: {spec} is a network, which has its own graph. Omit it.")
     if path is None:
         loaded = graph_options.load(spec)
         report_changes(loaded)
         return Drawable(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
     graph_options.check_unset(f"{spec} is a network, which has its own graph")
     net = _serialization.load(path)
-    return Drawable(net, None, title or f"{spec}: {describe(net.dag)}")
+    return Drawable(net, None, title or f"{spec}: {describe(net.graph)}")
 
 
 def read_samples(spec: str, table: str) -> Any:
@@ -58,16 +66,16 @@ def read_samples(spec: str, table: str) -> Any:
         scaled = model.scale_x.apply(read_features(table, model.features))
         with torch.no_grad():
             return model.input_adapter(torch.as_tensor(scaled).to(model.net.weight))
-    dag = _serialization.load(path).dag
-    return read_features(table, [str(dag.labels[v]) for v in dag.inputs.tolist()])
+    graph = _serialization.load(path).graph
+    return read_features(table, [str(graph.labels[v]) for v in graph.inputs.tolist()])
 
 
-def parse_label(dag: Dag, text: str) -> Hashable:
+def parse_label(graph: BaseGraph, text: str) -> Hashable:
     """The label that reads like `text`; `text` itself if there is none."""
-    return next((label for label in dag.labels if str(label) == text), text)
+    return next((label for label in graph.labels if str(label) == text), text)
 
 
-def read_colour(dag: Dag, text: str | None) -> dict[str, Any]:
+def read_colour(dag: BaseGraph, text: str | None) -> dict[str, Any]:
     """The option --colour as keywords of the pictures: an attribute, or a table of neurons and numbers."""
     if text is None or not text.lower().endswith(".csv"):
         return {"colour": text}

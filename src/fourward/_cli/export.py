@@ -13,6 +13,7 @@ from fourward.errors import FileError
 
 if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
+    from fourward.nn._recurrent import Recurrent
 
 
 _SINGLE_PRECISION = (".onnx", ".pt2", ".c")  # the other formats hold double precision
@@ -39,6 +40,10 @@ def export(
             "--network-only", help="Export only the network of a checkpoint, without its linear layers and scaling."
         ),
     ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="For ONNX and a network with feedback: the number of steps that the file computes."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Export a network to a format that other programs read.
@@ -51,12 +56,12 @@ def export(
     from fourward import exchange
 
     net, model_difference = _load(network, network_only, out)
-    exchange.export(net, out)
+    exchange.export(net, out, steps=steps)
     result: dict[str, Any] = {
         "out": str(out),
         "bytes": out.stat().st_size,
-        "inputs": net.dag.num_inputs,
-        "outputs": net.dag.num_outputs,
+        "inputs": net.graph.num_inputs,
+        "outputs": net.graph.num_outputs,
     }
     if model_difference is not None:
         result["difference_to_model"] = model_difference
@@ -68,8 +73,8 @@ def export(
         _print(net, out, result)
 
 
-def _print(net: FourWard, out: Path, result: dict[str, Any]) -> None:
-    print(f"{out}: {net.dag!r}, {result['bytes']:,} bytes")
+def _print(net: FourWard | Recurrent, out: Path, result: dict[str, Any]) -> None:
+    print(f"{out}: {net.graph!r}, {result['bytes']:,} bytes")
     if "largest_difference" in result:
         print(f"largest difference between onnxruntime and torch: {result['largest_difference']:.2g}")
     difference = result.get("difference_to_model")
@@ -83,7 +88,7 @@ def _print(net: FourWard, out: Path, result: dict[str, Any]) -> None:
             )
 
 
-def _load(path: Path, network_only: bool, out: Path) -> tuple[FourWard, float | None]:
+def _load(path: Path, network_only: bool, out: Path) -> tuple[FourWard | Recurrent, float | None]:
     """The network to export and, if it is a whole checkpoint, its largest difference from the model."""
     import torch
 

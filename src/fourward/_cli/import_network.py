@@ -14,6 +14,7 @@ from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
+    from fourward.nn._recurrent import Recurrent
 
 
 class Kind(StrEnum):
@@ -62,6 +63,7 @@ def import_(
 
     _check(kind, Kind.TENSORNEAT, inputs=inputs, outputs=outputs, output_transform=output_transform)
     _check(kind, Kind.GRAPH, activation=activation, format=format)
+    net: FourWard | Recurrent
     if kind is Kind.NEAT:
         net = exchange.read_neat(file, max_bytes=max_bytes)
     elif kind is Kind.TENSORNEAT:
@@ -75,7 +77,7 @@ def import_(
     else:
         net = _read_graph(file, activation, format, max_bytes)
     exchange.export(net, out)
-    dag = net.dag
+    dag = net.graph
     if as_json:
         counts = {"nodes": dag.num_nodes, "edges": dag.num_edges, "inputs": dag.num_inputs, "outputs": dag.num_outputs}
         print_json({"out": str(out), **counts})
@@ -83,7 +85,7 @@ def import_(
         print(f"{out}: {dag!r}")
 
 
-def _read_graph(file: Path, activation: str | None, format: str | None, max_bytes: int | None) -> FourWard:
+def _read_graph(file: Path, activation: str | None, format: str | None, max_bytes: int | None) -> FourWard | Recurrent:
     from fourward import exchange
     from fourward.graph.files import NETWORK_SUFFIXES, SUFFIXES
 

@@ -60,6 +60,7 @@ def importance(
     """
     import torch
 
+    from fourward.nn import FourWard
     from fourward.nn import importance as measure
     from fourward.train._evaluate import load_evaluation
 
@@ -68,6 +69,8 @@ def importance(
     if not len(x):
         raise DataError("importance needs at least one row, but there are none. Pass --data.")
     net = model.net
+    if not isinstance(net, FourWard):
+        raise DataError("expected a network without feedback, got one with feedback, whose neurons can't be ablated.")
     with torch.no_grad():
         inputs = model.input_adapter(torch.as_tensor(model.scale_x.apply(x)).to(net.weight))
     if model.scale_y is None:

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fourward._cli.options import GraphOptions, GraphOrNetworkArgument, JsonOption, network_path, takes_graph_options
+from fourward._cli.options import (
+    GraphOptions,
+    GraphOrNetworkArgument,
+    JsonOption,
+    RecurrentOption,
+    network_path,
+    takes_graph_options,
+)
 from fourward._cli.output import print_json, report_changes
 from fourward._memory import format_bytes
 from fourward.errors import OptionError, pluralize
 
 if TYPE_CHECKING:
     from fourward.graph._dag import Dag
+    from fourward.graph._digraph import Digraph
 
 _EXPLANATION = (
     "engine cpu: compiled kernels that compute the whole network for a slice of the batch, on the CPU",
@@ -30,7 +38,10 @@ def register(app: typer.Typer) -> None:
 def info(
     spec: GraphOrNetworkArgument,
     batch: Annotated[int, typer.Option(min=1, help="Batch size to compute memory and operations for.")] = 64,
-    activation: Annotated[str | None, typer.Option(help="Activation of the neurons of a graph. Default: relu.")] = None,
+    activation: Annotated[
+        str | None, typer.Option(help="Activation of the neurons of a graph. Default: relu, or tanh with --recurrent.")
+    ] = None,
+    recurrent: RecurrentOption = False,
     as_json: JsonOption = False,
     *,
     graph_options: GraphOptions,
@@ -46,7 +57,11 @@ def info(
             raise OptionError(
                 f"--activation has no effect here: {spec} is a network, which has its own activations. Omit it."
             )
+        _check_graph_only(recurrent, spec)
         report = _summarize_network(path, batch) | {"removed": 0}
+    elif recurrent:
+        digraph = graph_options.load_digraph(spec).graph
+        report = summarize_digraph(digraph, activation or "tanh", batch) | {"removed": 0}
     else:
         loaded = graph_options.load(spec)
         if not as_json:
@@ -86,6 +101,18 @@ def summarize_graph(dag: Dag, activation: str, batch: int) -> dict[str, Any]:
     return summarize(plan, batch) | {"engine": "cpu", "explanation": list(_EXPLANATION)}
 
 
+def summarize_digraph(graph: Digraph, activation: str, batch: int) -> dict[str, Any]:
+    """What `fourward.nn.summary` returns for a new network with feedback."""
+    from fourward.nn import Recurrent, summary
+
+    return summary(Recurrent(graph, activation, init="zeros", seed=0), batch)
+
+
+def _check_graph_only(recurrent: bool, spec: str) -> None:
+    if recurrent:
+        raise OptionError(f"--recurrent has no effect here: {spec} is a network, which has its own graph. Omit it.")
+
+
 def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
     cost, degrees = report["cost"], report["degrees"]
     saved_bytes = cost["torch_saved_bytes" if report["engine"] in ("torch", "reference") else "saved_bytes"]
@@ -93,7 +120,7 @@ def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
     return [
         spec,
         f"  nodes        {report['nodes']:,}",
-        f"  edges        {report['edges']:,}",
+        f"  edges        {report['edges']:,}" + _format_feedback(report["feedback"]),
         f"  inputs       {report['inputs']:,}",
         f"  outputs      {report['outputs']:,}",
         f"  height       {pluralize(report['height'], 'layer')}, "
@@ -108,6 +135,10 @@ def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
         f"  training     saves {format_bytes(saved_bytes)} for the backward pass",
         f"  operations   {_format_count(cost['forward_flops'])} forward, {_format_count(step)} in a training step",
     ]
+
+
+def _format_feedback(count: int) -> str:
+    return f", {count:,} of them feedback, which carry the value of the step before" if count else ""
 
 
 def _format_count(count: int) -> str:

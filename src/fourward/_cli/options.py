@@ -15,7 +15,7 @@ import typer
 from fourward.errors import FileError, OptionError
 
 if TYPE_CHECKING:
-    from fourward.graph._annotated import AnnotatedDag
+    from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
     from fourward.graph._choose import NodeChoice
 
 
@@ -50,6 +50,7 @@ class Missing(StrEnum):
 class IntoInputs(StrEnum):
     """What to do with edges into inputs."""
 
+    DRIVE = "drive"
     CUT = "cut"
 
 
@@ -87,6 +88,10 @@ ColourOption = Annotated[
         metavar="ATTRIBUTE|FILE",
         help="What colours the neurons: an attribute such as class, or a .csv file as `fourward importance` writes it.",
     ),
+]
+RecurrentOption = Annotated[
+    bool,
+    typer.Option("--recurrent", help="Keep the feedback of a graph: its edges carry the value of the step before."),
 ]
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -165,9 +170,10 @@ class GraphOptions:
         str | None,
         _graph_option("--outputs", metavar="LABELS", help="Outputs, in the same form. Default: all sinks."),
     ] = None
-    into_inputs: Annotated[IntoInputs | None, _graph_option("--into-inputs", help="cut: remove edges into inputs.")] = (
-        None
-    )
+    into_inputs: Annotated[
+        IntoInputs | None,
+        _graph_option("--into-inputs", help="What becomes of edges into inputs: drive (the default) or cut."),
+    ] = None
     only: Annotated[
         Only | None, _graph_option("--only", help="paths: drop neurons on no path from an input to an output.")
     ] = None
@@ -202,13 +208,24 @@ class GraphOptions:
         """Load the graph that `spec` names, without its weights, biases and activations if `topology_only`."""
         from fourward.graph._spec import resolve_graph
 
+        options = self._resolve_options(spec)
+        return resolve_graph(spec, remove_feedback=self.remove_feedback, topology_only=topology_only, **options)
+
+    def load_digraph(self, spec: str, *, topology_only: bool = False) -> AnnotatedDigraph:
+        """Load the graph that `spec` names with its feedback."""
+        from fourward.graph._spec import resolve_digraph
+
+        if self.remove_feedback:
+            raise OptionError("--remove-feedback has no effect here: --recurrent keeps feedback. Omit one of them.")
+        return resolve_digraph(spec, topology_only=topology_only, **self._resolve_options(spec))
+
+    def _resolve_options(self, spec: str) -> dict[str, Any]:
         if network_path(spec) is not None:
             raise FileError(
                 f"expected a graph, got {spec!r}. If it is a network or the folder of a run, "
                 f"`fourward export {spec} --out graph.graphml` writes its graph."
             )
-        return resolve_graph(
-            spec,
+        return dict(
             orient=None if self.orient is None else "random",
             seed=self.seed,
             remove_feedback=self.remove_feedback,
@@ -219,14 +236,13 @@ class GraphOptions:
             nodes=self.nodes,
             inputs=_parse_choice(self.inputs),
             outputs=_parse_choice(self.outputs),
-            into_inputs=None if self.into_inputs is None else "cut",
+            into_inputs="drive" if self.into_inputs is None else self.into_inputs.value,
             only=None if self.only is None else "paths",
             format=self.format,
             header=self.header,
             columns=None if self.columns is None else self.columns.split(","),
             labels=self.labels,
             max_bytes=self.max_bytes,
-            topology_only=topology_only,
         )
 
     def check_unset(self, reason: str) -> None:

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fourward._cli.options import GraphOptions, JsonOption, network_path, takes_graph_options
+from fourward._cli.options import GraphOptions, JsonOption, RecurrentOption, network_path, takes_graph_options
 from fourward._cli.output import print_metrics, report_changes
 from fourward._files import BEST, LAST
 from fourward.errors import FourwardError, MissingExtraError, OptionError, pluralize, summarize
 
 if TYPE_CHECKING:
     from fourward.graph._dag import Dag
+    from fourward.graph._digraph import Digraph
     from fourward.nn._fourward import FourWard
+    from fourward.nn._recurrent import Recurrent
     from fourward.train import RunResult
 
 
 #: Options that --resume accepts: those that check the graph, find the data, or say where to run.
-RESUME_OPTIONS = {"graph", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
+RESUME_OPTIONS = {"graph", "recurrent", "data", "out", "resume", "device", "devices", "num_nodes", "as_json"}
 RESUME_OPTIONS |= {field.name for field in fields(GraphOptions)} - {"seed"}
 
 
@@ -101,6 +103,14 @@ def train(
             help="Whether linear layers join features to inputs, and outputs to classes or targets.",
         ),
     ] = True,
+    recurrent: RecurrentOption = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --recurrent and a table: the number of steps with the same features. Sequences have theirs.",
+        ),
+    ] = None,
     activation: Annotated[str, typer.Option(help="Activation of the neurons: relu, tanh, gelu, ...")] = "relu",
     dropout: Annotated[float, typer.Option(help="Probability of dropping a hidden neuron in a step.")] = 0.0,
     sign: Annotated[
@@ -151,6 +161,8 @@ def train(
     from the last checkpoint.
 
     Example: `fourward train c-elegans --data digits --epochs 40 --out worm`
+
+    With its feedback: `fourward train c-elegans --recurrent --steps 5 --activation tanh --data digits --out worm`
     """
     from rich.console import Console
 
@@ -159,8 +171,10 @@ def train(
     from fourward.train._devices import exit_if_distributed
 
     where: dict[str, Any] = {"device": device, "devices": devices, "num_nodes": num_nodes}
-    loaded, weight = _load(graph, graph_options, strengths is not None)
-    network = {"activation": activation, "dropout": dropout, "sign": parse_signs(sign), "tied": tied}
+    loaded, weight = _load(graph, graph_options, strengths is not None, recurrent)
+    network = {"activation": activation, "dropout": dropout}
+    if sign is not None or tied is not None:
+        network |= {"sign": parse_signs(sign), "tied": tied}
     with Progress(Console(stderr=True)) as progress, _resume_hint():
         if resume:
             fixed = [name for name in context.params if name not in RESUME_OPTIONS]
@@ -183,6 +197,7 @@ def train(
                 data=data, target=target, task=None if task is None else task.value, drop=tuple(drop or ()),
                 validation=validation, test=test, precision=precision.value, train=train_config,
             )  # fmt: skip
+            where["steps"] = steps
             result = start_run(loaded, config, out, adapters=adapters, network=network, callbacks=[progress], **where)
     if result is not None:
         _report(result, as_json)
@@ -213,12 +228,19 @@ def _use_strengths(use: Strengths, dag: Any, weight: Any) -> dict[str, Any]:
     return {"init": scale_by_in_degree(dag, weight)} | ({"frozen": True} if use is Strengths.FROZEN else {})
 
 
-def _load(spec: str | None, graph_options: GraphOptions, with_weights: bool) -> tuple[Dag | FourWard | None, Any]:
+def _load(
+    spec: str | None, graph_options: GraphOptions, with_weights: bool, recurrent: bool
+) -> tuple[Dag | Digraph | FourWard | Recurrent | None, Any]:
     """The graph or network, and the weights of the graph if they are used."""
     if spec is None:
         graph_options.check_unset("no graph is read")
         return None, None
     path = network_path(spec)
+    if recurrent and path is None:
+        loaded_digraph = graph_options.load_digraph(spec, topology_only=not with_weights)
+        return loaded_digraph.graph, loaded_digraph.weight
+    if recurrent:
+        raise OptionError(f"--recurrent has no effect here: {spec} is a network, which has its own graph. Omit it.")
     if path is not None:
         from fourward._serialization import load
 
@@ -298,7 +320,7 @@ def _print(result: RunResult, pictures: str) -> None:
     history, model, rows = result.history, result.model, result.rows
     console = Console(markup=False, highlight=False, soft_wrap=True)
     features, epochs = pluralize(len(model.features), "feature"), pluralize(len(history.train_loss), "epoch")
-    console.print(f"{model.task} of {summarize(model.targets)} from {features}; {model.net.dag!r}")
+    console.print(f"{model.task} of {summarize(model.targets)} from {features}; {model.net.graph!r}")
     console.print(f"rows: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test")
     console.print(f"{epochs} in {sum(history.seconds):.1f} s; best epoch: {history.best_epoch + 1}")
     if result.metrics is not None:

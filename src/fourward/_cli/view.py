@@ -11,6 +11,7 @@ from fourward._cli.options import (
     ColourOption,
     GraphOptions,
     GraphOrNetworkArgument,
+    RecurrentOption,
     TitleOption,
     takes_graph_options,
 )
@@ -40,6 +41,7 @@ def view(
     ] = None,
     title: TitleOption = None,
     colour: ColourOption = None,
+    recurrent: RecurrentOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -52,16 +54,16 @@ def view(
     from fourward import view as make_page
     from fourward._cli.drawable import load_drawable, parse_label, read_colour, read_samples
 
-    drawable = load_drawable(spec, graph_options, title)
+    drawable = load_drawable(spec, graph_options, title, recurrent)
     rows = None if samples is None else read_samples(spec, samples)
-    centre = None if around is None else parse_label(drawable.dag, around)
+    centre = None if around is None else parse_label(drawable.graph, around)
     page = make_page(
         drawable.net_or_dag,
         title=drawable.title,
         weight=drawable.weight,
         samples=rows,
         around=centre,
-        **read_colour(drawable.dag, colour),
+        **read_colour(drawable.graph, colour),
     )
     page.save(out)
     print(f"{out}\n{page.shown}")

@@ -5,7 +5,7 @@ Never belongs here: graph algorithms, optimisers, files of graphs, networks or d
 
 from fourward.engine._cpu.buffers import empty_cache
 from fourward.engine._dropout import Dropout, dropout_scale
-from fourward.engine._interface import Engine, Request, Runner
+from fourward.engine._interface import Engine, RecurrentRunner, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.engine._kernel_ops import Launch
 from fourward.engine._registry import ENGINES, Choice, choose, register
@@ -20,6 +20,7 @@ __all__ = [
     "KernelEngine",
     "KernelRunner",
     "Launch",
+    "RecurrentRunner",
     "Request",
     "Runner",
     "apply_activation",

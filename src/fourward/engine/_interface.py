@@ -13,17 +13,20 @@ from torch.jit._trace import is_tracing
 
 from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout
+from fourward.errors import EngineError
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 
 
 @dataclass(frozen=True)
 class Request:
     """A network that an engine is to run."""
 
-    plan: Plan
+    plan: Plan  #: the plan of a pass, or of a step of a network with feedback
     dtype: torch.dtype
     device: torch.device
     custom: bool  #: some activation is a torch callable, not a row of the table
+    recurrent: RecurrentPlan | None = None  #: the feedback edges and dynamics of a network that has them
 
 
 class Runner(nn.Module, ABC):
@@ -55,16 +58,68 @@ class Runner(nn.Module, ABC):
         """
 
 
+class RecurrentRunner(nn.Module, ABC):
+    """A recurrent plan prepared for one engine; its index tensors are buffers that are not part of the state_dict."""
+
+    def describe(self) -> str:
+        """The execution strategy for this plan, a line of `net.explain()`; empty by default."""
+        return ""
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Tensor,
+        h0: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        rate: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        all_nodes: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute all steps of a batch of sequences.
+
+        In each step, z_v is the bias, plus the sum over edges within the step, plus the sum over feedback edges of
+        activations of the step before. With s the state of the step before,
+
+            dynamics "rate"       a_v = s_v + (d_v f_v(z_v) - s_v) rate_v, the new state
+            dynamics "voltage"    the new state is u_v = s_v + (z_v - s_v) rate_v, and a_v = d_v f_v(u_v)
+
+        where d_v is the factor of dropout, the same in all steps. The state and the activation of an input is its
+        feature. Activations before the first step are h0, but with "voltage" d_v f_v(h0_v) for neurons.
+
+        Args:
+            x: (T, B, I) values of the inputs, in feature order; T is at least 1.
+            h0: (B, N) the state before the first step, by node index; None means zeros.
+            weight: (E + F,) the weights of plan.step.dag.edges, then those of the feedback edges; of x's dtype.
+            bias: (N-I,) in the order of plan.step.dag.neurons, or None.
+            rate: (N-I,) 1 / tau in the same order, in (0, 1]; None unless plan.leaky.
+            custom: The custom activations; code CUSTOM + k means custom[k].
+            dropout: The draw of this pass, or None.
+            all_nodes: Return activations of all nodes, (T, B, N) by node index, instead of (T, B, O) outputs.
+
+        Returns:
+            Outputs or activations of all steps, and (B, N) the state after the last step, by node index.
+        """
+
+
 class Engine(ABC):
     """Base class of engines: says which networks it supports, and prepares their plans."""
 
     name: ClassVar[str]  #: what users pass as engine=
     summary: ClassVar[str]  #: a line for `net.explain()`
+    supports_feedback: ClassVar[bool] = False  #: has `prepare_recurrent`; else networks with feedback are declined
     supports_mixed_precision: ClassVar[bool] = False  #: takes x in half precision with float32 weights (autocast)
 
     @abstractmethod
     def supports(self, request: Request) -> str | None:
         """Return why this engine can't run the request, or None if it can."""
+
+    def why_not(self, request: Request) -> str | None:
+        """Return why this engine can't run the request, one with feedback included, or None if it can."""
+        if request.recurrent is not None and not self.supports_feedback:
+            return "it doesn't run networks with feedback"
+        return self.supports(request)
 
     def declines(self, request: Request) -> str | None:
         """Return why "auto" should skip this engine though it supports the request, or None."""
@@ -73,6 +128,10 @@ class Engine(ABC):
     @abstractmethod
     def prepare(self, plan: Plan) -> Runner:
         """Prepare a plan: all that depends on the graph alone is computed here."""
+
+    def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
+        """Prepare the plan of a network with feedback, if this engine supports such networks."""
+        raise EngineError(f"the {self.name} engine doesn't run networks with feedback. Choose engine='auto'.")
 
 
 def index_tensor(array: IntArray) -> Tensor:

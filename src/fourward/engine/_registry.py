@@ -62,14 +62,14 @@ def choose(name: str, request: Request) -> Choice:
     """Return the named engine, or for "auto" the first that supports the request; raise an EngineError if it can't."""
     check_name(name)
     if name != "auto":
-        reason = ENGINES[name].supports(request)
+        reason = ENGINES[name].why_not(request)
         if reason is not None:
             repair = Repair("engine", "auto", "choose one that can")
             raise EngineError(f"engine {name!r} can't run this network: {reason}.", repair)
         return Choice(ENGINES[name], f"engine={name!r} was requested", ())
     rejected: list[tuple[str, str]] = []
     for engine in ENGINES.values():
-        reason = engine.supports(request) or engine.declines(request)
+        reason = engine.why_not(request) or engine.declines(request)
         if reason is None:
             choice = Choice(engine, "it is the first that supports this network", tuple(rejected))
             logging.getLogger("fourward").info("%s", choice.explain())

@@ -8,11 +8,13 @@ from torch import Tensor, nn
 
 from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
-from fourward.engine._interface import Engine, Request, Runner, exporting_to_onnx, index_tensor
+from fourward.engine._interface import Engine, RecurrentRunner, Request, Runner, exporting_to_onnx, index_tensor
 from fourward.engine._pruned import prepare_pruned
 from fourward.engine._torch_activations import LevelActivations
+from fourward.engine._torch_recurrent import TorchRecurrentRunner
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 
 _MAX_BLOCK = 2**28  # entries of a level's dense block in ONNX, 1 GiB in float32
 
@@ -22,6 +24,7 @@ class TorchOps(Engine):
 
     name = "torch"
     summary = "a level at a time in plain torch operations: any device, dtype and activation"
+    supports_feedback = True
 
     def supports(self, request: Request) -> str | None:
         """All requests."""
@@ -30,6 +33,10 @@ class TorchOps(Engine):
     def prepare(self, plan: Plan, plan_order: bool = False) -> Runner:
         """Make index tensors; with `plan_order`, for weights in the order of the plan instead of the Dag."""
         return prepare_pruned(plan, _TorchRunner, plan_order)
+
+    def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
+        """Make index tensors."""
+        return TorchRecurrentRunner(plan)
 
 
 class _TorchRunner(Runner):

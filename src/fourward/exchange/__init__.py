@@ -11,6 +11,7 @@ from fourward.exchange._mlp import from_mlp
 from fourward.exchange._neat import from_neat, read_neat
 from fourward.exchange._networkx import from_networkx, read_network
 from fourward.exchange._onnx import check_onnx, to_onnx
+from fourward.exchange._onnx_recurrent import to_onnx_recurrent
 from fourward.exchange._pt2 import to_pt2
 from fourward.exchange._python_source import to_python
 from fourward.exchange._tensorneat import from_tensorneat, read_tensorneat
@@ -30,6 +31,7 @@ __all__ = [
     "to_c",
     "to_latex",
     "to_onnx",
+    "to_onnx_recurrent",
     "to_pt2",
     "to_python",
 ]

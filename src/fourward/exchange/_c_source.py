@@ -13,7 +13,7 @@ from fourward.errors import OptionError, WeightError, pluralize
 from fourward.exchange._equations import plan_parameters
 from fourward.exchange._formulas import CTranslator
 from fourward.graph._dag import Dag
-from fourward.nn._fourward import FourWard, builtin_activation_names, check_network
+from fourward.nn._fourward import FourWard, builtin_activation_names, check_network, without_driven_inputs
 from fourward.plan._plan import Plan
 from fourward.plan.activations import BY_CODE
 
@@ -93,6 +93,7 @@ def to_c(net: FourWard, name: str = "network") -> str:
         name: The name of the function.
     """
     check_network(net)
+    net = without_driven_inputs(net)
     _check(net, name)
     real = "double" if net.weight.dtype == torch.float64 else "float"
     body = _BODY.format(

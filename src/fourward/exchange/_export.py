@@ -9,16 +9,18 @@ from torch import nn
 
 from fourward import _serialization
 from fourward._files import replacing
-from fourward.errors import FileError
+from fourward.errors import FileError, OptionError, Repair
 from fourward.exchange._c_source import to_c
 from fourward.exchange._latex import to_latex
 from fourward.exchange._module import Example, export_module
 from fourward.exchange._networkx import write_graph
 from fourward.exchange._onnx import to_onnx
+from fourward.exchange._onnx_recurrent import to_onnx_recurrent
 from fourward.exchange._pt2 import to_pt2
 from fourward.exchange._python_source import to_python
 from fourward.graph.files import NETWORK_SUFFIXES
 from fourward.nn._fourward import FourWard, check_network
+from fourward.nn._recurrent import Recurrent
 
 
 def _text_writer(format_text: Callable[[FourWard], str]) -> Callable[[FourWard, str | Path], None]:
@@ -42,16 +44,22 @@ EXPORTERS: Mapping[str, Callable[[FourWard, str | Path], None]] = {
 }
 
 
-def export(net: nn.Module, path: str | Path, *, example: Example | None = None) -> None:
+def export(net: nn.Module, path: str | Path, *, example: Example | None = None, steps: int | None = None) -> None:
     """Export a network as ONNX, torch.export's pt2, safetensors, a weighted graph, C or Python source, or LaTeX.
 
     The file is replaced atomically. Its suffix, one of `EXPORTERS`, says the format.
 
     Args:
-        net: A FourWard, or a module with FourWards inside, which torch traces: .onnx or .pt2, for any batch size.
+        net: A FourWard, or a module with FourWards inside, which torch traces: .onnx or .pt2, for any batch size. Or a
+            Recurrent: .onnx or .safetensors.
         path: The file.
         example: An input of such a module, a tensor or a tuple of them, whose first dimension is the batch.
+        steps: The number of steps that an ONNX file of a Recurrent computes, see `to_onnx_recurrent`.
     """
+    if isinstance(net, Recurrent):
+        return _export_recurrent(net, path, steps)
+    if steps is not None:
+        raise OptionError(f"steps is for networks with feedback, but this is a {type(net).__name__}. Omit it.")
     modules = net.modules() if isinstance(net, nn.Module) and not isinstance(net, FourWard) else ()
     if any(isinstance(module, FourWard) for module in modules):
         return export_module(net, path, example)
@@ -63,3 +71,17 @@ def export(net: nn.Module, path: str | Path, *, example: Example | None = None) 
             f"{path}: expected a file with one of the suffixes {', '.join(EXPORTERS)}, got {suffix or 'none'}."
         )
     return EXPORTERS[suffix](net, path)
+
+
+def _export_recurrent(net: Recurrent, path: str | Path, steps: int | None) -> None:
+    suffix = Path(path).suffix.lower()
+    if suffix == ".safetensors":
+        return _serialization.save(net, path)
+    if suffix != ".onnx":
+        raise FileError(
+            f"{path}: networks with feedback export to .onnx and .safetensors alone, got {suffix or 'no suffix'}."
+        )
+    if steps is None:
+        message = "ONNX files of networks with feedback have a fixed number of steps."
+        raise OptionError(message, Repair("steps", ..., "choose it"))
+    return to_onnx_recurrent(net, path, steps)

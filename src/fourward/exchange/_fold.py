@@ -14,7 +14,7 @@ from fourward.errors import OptionError, WeightError
 from fourward.graph import _annotated, _convert
 from fourward.graph._dag import Dag
 from fourward.nn._activations import ActivationLike
-from fourward.nn._fourward import FourWard, from_parameters
+from fourward.nn._fourward import FourWard, check_network, from_parameters
 
 #: Mean and standard deviation of each column.
 Scaling = tuple[Any, Any]
@@ -48,6 +48,7 @@ def fold(
         dtype: Dtype of the new network; default: that of `net`. Features whose mean is large beside their standard
             deviation need torch.float64.
     """
+    check_network(net)
     before = _affine(input_layer, net.dag.num_inputs, input_scaling)
     if before is not None and input_scaling is not None:
         mean, std = (torch.as_tensor(values).double().cpu() for values in input_scaling)
@@ -100,7 +101,7 @@ def _join(
             pairs, values = _edges(affine, sources, ends)
             edges.append(pairs)
             weights.append(values)
-            bias[ends] = affine[1].numpy()
+            bias[ends] += affine[1].numpy()  # driven inputs have one already
     joined = Dag.from_arrays(
         np.concatenate(edges),
         labels=[*features, *dag.labels, *targets],

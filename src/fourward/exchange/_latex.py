@@ -7,7 +7,7 @@ import re
 from fourward.errors import OptionError
 from fourward.exchange._equations import TERMS_PER_LINE, list_equations
 from fourward.exchange._formulas import LatexTranslator
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, without_driven_inputs
 from fourward.plan.activations import ACTIVATIONS
 
 MAX_EDGES = 500  #: more are not readable
@@ -28,6 +28,7 @@ def to_latex(net: FourWard, digits: int = 4) -> str:
     """
     if not 1 <= digits <= 17:
         raise OptionError(f"digits must be an int from 1 to 17, got {digits!r}.")
+    net = without_driven_inputs(net)
     labels, rows = net.dag.labels, []
     equations = list_equations(net, "LaTeX", MAX_EDGES)
     for node, activation, bias, terms in equations:

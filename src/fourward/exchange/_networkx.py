@@ -30,7 +30,7 @@ def from_networkx(
     remove_feedback: RemoveFeedback = False,
     merge: Merge = False,
     self_loops: SelfLoops = None,
-    into_inputs: IntoInputs = None,
+    into_inputs: IntoInputs = "drive",
     **options: Any,
 ) -> FourWard:
     """Convert a graph with the attribute `weight` on edges, and optionally `bias` and `activation` on nodes.

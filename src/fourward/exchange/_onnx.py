@@ -8,6 +8,8 @@ and a few hundred per level.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from fourward.errors import EngineError, OptionError, require
 from fourward.exchange._formulas import Translator
 from fourward.exchange._steps import Step, list_steps
 from fourward.nn._fourward import FourWard, builtin_activation_names
+from fourward.nn._recurrent import Recurrent
 from fourward.plan.activations import BY_CODE
 
 OPSET = 18  #: the first whose ScatterND has reduction="add"
@@ -46,7 +49,7 @@ _OPERATORS = {
 }
 
 
-class _GraphBuilder(Translator[str]):
+class GraphBuilder(Translator[str]):
     """Collects nodes and constants; strings are names of tensors."""
 
     def __init__(self) -> None:
@@ -56,6 +59,7 @@ class _GraphBuilder(Translator[str]):
         self.helper, self.numpy_helper = helper, numpy_helper
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self.names: dict[tuple[Any, ...], str] = {}
         self.scalars: dict[float, str] = {}
         self.column_shape = ""  # the tensor [1, batch]
 
@@ -74,9 +78,13 @@ class _GraphBuilder(Translator[str]):
         return self.translate(activation.formula, z)
 
     def constant(self, array: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(self.numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+        """The name of a constant; equal ones, such as the weights of every step in time, are stored once."""
+        array = np.ascontiguousarray(array)
+        key = array.dtype.str, array.shape, blake2b(array.data).digest()
+        if key not in self.names:
+            self.names[key] = f"c{len(self.constants)}"
+            self.constants.append(self.numpy_helper.from_array(array, self.names[key]))
+        return self.names[key]
 
     def indices(self, array: IntArray) -> str:
         return self.constant(array.astype(np.int64))
@@ -102,15 +110,22 @@ class _GraphBuilder(Translator[str]):
 
 def to_onnx(net: FourWard, path: str | Path) -> None:
     """Write a network as ONNX, opset 18, float32: `x` (batch, inputs) to `y` (batch, outputs), for any batch size."""
-    require("onnx", "export")
+    builtin_activation_names(net, "ONNX", "export to .pt2")
+    graph = GraphBuilder()
+    _add_forward(graph, net)
+    ends = {"x": ["batch", net.dag.num_inputs]}, {"y": ["batch", net.dag.num_outputs]}
+    write_model(graph, *ends, path)
+
+
+def write_model(
+    graph: GraphBuilder, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]], path: str | Path
+) -> None:
+    """Write a graph whose inputs and outputs have these names and shapes, float32."""
     import onnx
 
-    builtin_activation_names(net, "ONNX", "export to .pt2")
-    graph = _GraphBuilder()
-    _add_forward(graph, net)
-    x, y = (
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", width])
-        for name, width in (("x", net.dag.num_inputs), ("y", net.dag.num_outputs))
+    first, last = (
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in ends.items()]
+        for ends in (inputs, outputs)
     )
     size = sum(len(constant.raw_data) for constant in graph.constants)
     if size > MAX_BYTES:
@@ -118,7 +133,7 @@ def to_onnx(net: FourWard, path: str | Path) -> None:
             f"expected a network of at most 2 GiB for ONNX, got {size:,} bytes of weights and indices. Export to "
             ".safetensors."
         )
-    model_graph = onnx.helper.make_graph(graph.nodes, "fourward", [x], [y], graph.constants)
+    model_graph = onnx.helper.make_graph(graph.nodes, "fourward", first, last, graph.constants)
     opset = onnx.helper.make_opsetid("", OPSET)
     model = onnx.helper.make_model(model_graph, opset_imports=[opset], producer_name="fourward", ir_version=9)
     onnx.checker.check_model(model)
@@ -126,7 +141,7 @@ def to_onnx(net: FourWard, path: str | Path) -> None:
         onnx.save(model, temporary)
 
 
-def check_onnx(net: FourWard, path: str | Path, *, batch: int = 5, seed: int = 0) -> float:
+def check_onnx(net: FourWard | Recurrent, path: str | Path, *, batch: int = 5, seed: int = 0) -> float:
     """The largest difference between a network and its ONNX file in onnxruntime, relative to 1 or the largest output.
 
     Args:
@@ -137,13 +152,20 @@ def check_onnx(net: FourWard, path: str | Path, *, batch: int = 5, seed: int = 0
     """
     runtime = require("onnxruntime", "export")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    x = torch.randn(batch, net.dag.num_inputs, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
-    (outputs,) = session.run(None, {"x": x.numpy()})
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"batch": batch}
+    x = {
+        node.name: torch.randn([sizes.get(size, size) for size in node.shape], generator=generator)
+        for node in session.get_inputs()
+    }
+    outputs = session.run(None, {name: values.numpy() for name, values in x.items()})
     copied = copy.deepcopy(net).eval()
     copied = copied.float() if net.weight.dtype.itemsize < 4 else copied
     with torch.no_grad():
-        expected = copied(x.to(copied.weight)).double().cpu()
-    actual = torch.from_numpy(outputs).double()
+        computed = copied(*(values.to(copied.weight) for values in x.values()))
+    flat = computed if isinstance(computed, tuple) else (computed,)
+    expected = torch.cat([values.double().cpu().flatten() for values in flat])
+    actual = torch.cat([torch.from_numpy(values).double().flatten() for values in outputs])
     equal = torch.isclose(actual, expected, rtol=1e-12, equal_nan=True)  # also where both overflow
     difference = torch.where(equal, 0.0, (actual - expected).abs())
     finite = expected[expected.isfinite()].abs()
@@ -156,20 +178,20 @@ def check_onnx(net: FourWard, path: str | Path, *, batch: int = 5, seed: int = 0
     return error
 
 
-def _add_forward(graph: _GraphBuilder, net: FourWard) -> None:
+def _add_forward(graph: GraphBuilder, net: FourWard) -> None:
     """Add the forward pass. The tensor `a` holds the activations so far, (rows, batch); each step appends to it."""
     steps, outputs = list_steps(net, np.float32)
     batch = graph.op("Slice", graph.op("Shape", "x"), *(graph.indices(np.array([k])) for k in (0, 1)))
     graph.column_shape = graph.op("Concat", graph.indices(np.array([1])), batch, axis=0)
     a = graph.op("Transpose", "x", perm=[1, 0])
     for step in steps:
-        z = _add_sums(graph, a, step)
-        a = graph.op("Concat", a, *_add_activations(graph, z, step.sections), axis=0)
+        z = add_sums(graph, a, step)
+        a = graph.op("Concat", a, *add_activations(graph, z, step.sections), axis=0)
     a = graph.op("Gather", a, graph.indices(outputs), axis=0)
     graph.nodes.append(graph.helper.make_node("Transpose", [a], ["y"], perm=[1, 0]))
 
 
-def _add_sums(graph: _GraphBuilder, a: str, step: Step) -> str:
+def add_sums(graph: GraphBuilder, a: str, step: Step) -> str:
     """Add biases and weighted sums, (neurons, batch)."""
     column = graph.constant(step.bias.reshape(-1, 1))
     values = a if step.rows is None else graph.op("Gather", a, graph.indices(step.rows), axis=0)
@@ -180,7 +202,7 @@ def _add_sums(graph: _GraphBuilder, a: str, step: Step) -> str:
     return graph.op("ScatterND", expanded, graph.indices(step.target_index.reshape(-1, 1)), products, reduction="add")
 
 
-def _add_activations(graph: _GraphBuilder, z: str, sections: list[tuple[int, int]]) -> list[str]:
+def add_activations(graph: GraphBuilder, z: str, sections: list[tuple[int, int]]) -> list[str]:
     """Add the activations of a step, one tensor for each section."""
     parts = [z]
     if len(sections) > 1:

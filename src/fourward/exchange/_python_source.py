@@ -6,7 +6,7 @@ from fourward.errors import pluralize
 from fourward.exchange._equations import TERMS_PER_LINE, Equation, list_equations
 from fourward.exchange._formulas import HELPERS, PythonTranslator
 from fourward.graph._dag import Dag
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, without_driven_inputs
 from fourward.plan.activations import ACTIVATIONS
 
 MAX_EDGES = 20_000  #: more take Python long to compile
@@ -14,6 +14,7 @@ MAX_EDGES = 20_000  #: more take Python long to compile
 
 def to_python(net: FourWard) -> str:
     """Export a network as the source of a function `network(x)`, from a list of floats to a list of floats."""
+    net = without_driven_inputs(net)
     dag = net.dag
     equations = list_equations(net, "Python source", MAX_EDGES)
     names = sorted({equation.activation for equation in equations} - {"identity"})

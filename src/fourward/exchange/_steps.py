@@ -15,7 +15,8 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.exchange._equations import plan_parameters
 from fourward.graph._annotated import FloatArray
-from fourward.nn._fourward import FourWard
+from fourward.nn._fourward import FourWard, without_driven_inputs
+from fourward.plan._plan import Plan
 
 _SPARSE_BYTES = 20  # per edge: two indices of 8 bytes, a weight of 4
 # A dense block may take twice the bytes of its edges, but not more than this in addition; a tiny one 400 bytes more. In
@@ -46,21 +47,32 @@ class Steps(NamedTuple):
 
 def list_steps(net: FourWard, dtype: Any) -> Steps:
     """The steps of a network, with parameters in a dtype of NumPy."""
-    plan, first = net.plan, net.dag.num_inputs
+    net = without_driven_inputs(net)
+    return list_plan_steps(net.plan, *plan_parameters(net, dtype))
+
+
+def list_plan_steps(plan: Plan, weight: FloatArray, bias: FloatArray) -> Steps:
+    """The steps of a plan, with weights (E,) and biases (N-I,) in its order."""
+    order, row = order_rows(plan)
+    return Steps(list(_steps(plan, weight, bias, order, row)), row[plan.outputs])
+
+
+def order_rows(plan: Plan) -> tuple[IntArray, IntArray]:
+    """(N-I,) the positions of the neurons in the order of rows, and (N,) the row of each position."""
+    first = plan.dag.num_inputs
     level = np.repeat(np.arange(plan.num_levels), np.diff(plan.level_start))
-    order = first + np.lexsort((plan.code[first:], level))  # (N-I,) positions of the plan, in the order of rows
-    row = np.arange(net.dag.num_nodes)  # (N,) the row of each position
+    order = first + np.lexsort((plan.code[first:], level))
+    row = np.arange(plan.dag.num_nodes)
     row[order] = first + np.arange(len(order))
-    return Steps(list(_steps(net, order, row, dtype)), row[plan.outputs])
+    return order, row
 
 
-def _steps(net: FourWard, order: IntArray, row: IntArray, dtype: Any) -> Iterator[Step]:
-    plan, first = net.plan, net.dag.num_inputs
-    weight, bias = plan_parameters(net, dtype)
+def _steps(plan: Plan, weight: FloatArray, bias: FloatArray, order: IntArray, row: IntArray) -> Iterator[Step]:
+    first = plan.dag.num_inputs
     for start, stop in zip(plan.level_start[:-1].tolist(), plan.level_start[1:].tolist(), strict=True):
         positions = order[start - first : stop - first]
         edges, target_index = _incoming_edges(plan.edge_start, positions)
-        rows, block = _dense_block(row[plan.source[edges]], target_index, weight[edges], len(positions), start)
+        rows, block = dense_block(row[plan.source[edges]], target_index, weight[edges], len(positions), start)
         sections = [(code, len(list(group))) for code, group in groupby(plan.code[positions].tolist())]
         yield Step(rows, block, weight[edges], target_index, bias[positions - first], sections)
 
@@ -73,7 +85,7 @@ def _incoming_edges(edge_start: IntArray, positions: IntArray) -> tuple[IntArray
     return np.arange(count.sum()) - first[target_index] + edge_start[positions][target_index], target_index
 
 
-def _dense_block(
+def dense_block(
     source: IntArray, target_index: IntArray, weight: FloatArray, neurons: int, rows_so_far: int
 ) -> tuple[IntArray | None, FloatArray | None]:
     """`rows` and `block` of a step: over all rows so far, over the sources, or none, the first that is small enough."""

@@ -14,6 +14,7 @@ from fourward.graph._attributes import NO_ATTRIBUTES, Attributes, node_attribute
 from fourward.graph._changes import Changes
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph, Feedback
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -50,6 +51,12 @@ class AnnotatedGraph(NamedTuple):
         values = [name for name in ("weight", "bias", "activation") if getattr(self, name) is not None]
         return f"AnnotatedGraph({', '.join([repr(self.graph), *values, *map(repr, self.attributes)])})"
 
+    def to_digraph(self, *, feedback: Feedback = "fewest", **options: Any) -> AnnotatedDigraph:
+        """Make it a Digraph; options as in `fourward.files.read_digraph`."""
+        from fourward.graph._to_dag import Options, make_digraph  # imported here: it needs this class
+
+        return make_digraph(self, Options(**options), feedback)
+
 
 class AnnotatedDag(NamedTuple):
     """A Dag with the values of its edges and neurons, and how it differs from the graph it was made of."""
@@ -74,6 +81,16 @@ class AnnotatedDag(NamedTuple):
     def describe_changes(self) -> list[str]:
         """A line for each change, with some of the removed edges."""
         return self.changes.lines(cut=self.cut, feedback=self.removed)
+
+
+class AnnotatedDigraph(NamedTuple):
+    """A Digraph with the values of its edges and neurons."""
+
+    graph: Digraph
+    weight: FloatArray | None = None  #: (E,) in the order of graph.edges
+    bias: FloatArray | None = None  #: one for each neuron, in the order of graph.neurons; 0 for one without
+    activation: tuple[str | None, ...] | None = None  #: one for each neuron, in the same order
+    merged: int = 0  #: number of duplicate edges that were merged into another
 
 
 def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGraph:

@@ -22,6 +22,7 @@ Nodes = int | Iterable[Hashable] | None
 
 #: Node attributes that carry the order of inputs and outputs through networkx and graph files.
 INPUT_ATTRIBUTE, OUTPUT_ATTRIBUTE = "fourward_input", "fourward_output"
+FEEDBACK_ATTRIBUTE = "fourward_feedback"  #: edge attribute, True for feedback edges, in which Digraphs are stored
 
 
 class EdgeList(NamedTuple):
@@ -180,6 +181,26 @@ def to_networkx(source: IntArray, target: IntArray, labels: Labels, inputs: IntA
         for rank, node in enumerate(nodes.tolist()):
             graph.nodes[labels[node]][attribute] = rank
     return graph
+
+
+def mark_feedback(graph: nx.DiGraph, feedback: IntArray, labels: Labels) -> nx.DiGraph:
+    """Store on every edge whether it is a feedback edge."""
+    for _, _, attributes in graph.edges(data=True):
+        attributes[FEEDBACK_ATTRIBUTE] = False
+    for u, v in feedback.tolist():
+        graph.edges[labels[u], labels[v]][FEEDBACK_ATTRIBUTE] = True
+    return graph
+
+
+def feedback_pairs(graph: nx.DiGraph) -> list[tuple[Hashable, Hashable]] | None:
+    """The edges that are marked as feedback, or None for a graph without such marks."""
+    marks = [(u, v, mark) for u, v, mark in graph.edges(data=FEEDBACK_ATTRIBUTE)]
+    return [(u, v) for u, v, mark in marks if mark] if any(mark is not None for *_, mark in marks) else None
+
+
+def name_pairs(pairs: Iterable[tuple[int, int]], labels: Labels) -> str:
+    """Edges by their labels, for messages."""
+    return summarize((labels[u], labels[v]) for u, v in pairs)
 
 
 def to_rustworkx(source: IntArray, target: IntArray, labels: Labels) -> rx.PyDiGraph:

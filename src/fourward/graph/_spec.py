@@ -12,7 +12,7 @@ import numpy as np
 from fourward._memory import check_memory, limit_memory
 from fourward.errors import FileError, FourwardError, OptionError
 from fourward.graph import _convert, connectomes, files, generate
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
 from fourward.graph._node_table import read_node_table
@@ -85,13 +85,37 @@ def resolve_graph(
     if is_connectome and not changes.get("remove_feedback"):
         with_inputs = changes.get("inputs") is not None
         changes["remove_feedback"] = True if with_inputs else "fewest"
-        changes["into_inputs"] = changes.get("into_inputs") or ("cut" if with_inputs else None)
+        if with_inputs:
+            changes["into_inputs"] = "cut"
     try:
         made = annotated.to_dag(**changes)
     except FourwardError as error:
         error.prepend(str(spec))
         raise
     return made._replace(weight=None) if topology_only else made
+
+
+def resolve_digraph(
+    spec: str | Path, *, topology_only: bool = False, max_bytes: int | None = None, **options: Any
+) -> AnnotatedDigraph:
+    """The Digraph that a specification describes, feedback included; arguments as in `resolve_graph`.
+
+    Inputs and outputs of a bundled connectome are by default those of its `graph`.
+
+    >>> resolve_digraph("c-elegans").graph.num_inputs
+    83
+    """
+    changes = {name: options.pop(name) for name in Options._fields if name in options}
+    with limit_memory(max_bytes):
+        annotated, is_connectome = _load(str(spec), topology_only, options)
+    if is_connectome:
+        ends = connectomes.load(str(spec)).default_ends
+        annotated = annotated._replace(graph=annotated.graph._replace(inputs=ends[0], outputs=ends[1]))
+    try:
+        return annotated.to_digraph(**changes)
+    except FourwardError as error:
+        error.prepend(str(spec))
+        raise
 
 
 def _load(spec: str, topology_only: bool, options: dict[str, Any]) -> tuple[AnnotatedGraph, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,21 +13,22 @@ from fourward._arrays import IntArray
 from fourward.errors import CycleError, GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph import _choose, _feedback, _validation
 from fourward.graph._algorithms import BoolArray
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray, Orient
+from fourward.graph._base import BaseGraph
 from fourward.graph._changes import Changes
 from fourward.graph._choose import NodeChoice
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph.orient import Seed, find_feedback, make_generator, orient_along
 
 Merge = bool | Literal["sum", "mean", "max", "min", "first"]
 SelfLoops = Literal["drop"] | None
-IntoInputs = Literal["cut"] | None
+IntoInputs = Literal["drive", "cut"]
 Only = Literal["paths"] | None
 RemoveFeedback = bool | Literal["fewest"]
 
 REMOVE_FEEDBACK = Repair("remove_feedback", True, "remove a small set of edges, which breaks all cycles")
-_CUT = Repair("into_inputs", "cut", "remove the edges into inputs")
 _MERGES = ("sum", "mean", "max", "min", "first")
 
 
@@ -42,7 +43,7 @@ class Options(NamedTuple):
     min_weight: float | None = None
     inputs: NodeChoice = None
     outputs: NodeChoice = None
-    into_inputs: IntoInputs = None
+    into_inputs: IntoInputs = "drive"
     only: Only = None
 
     def check(self) -> None:
@@ -52,7 +53,7 @@ class Options(NamedTuple):
             "remove_feedback": (True, False, "fewest"),
             "merge": (True, False, *_MERGES),
             "self_loops": ("drop", None),
-            "into_inputs": ("cut", None),
+            "into_inputs": ("drive", "cut"),
             "only": ("paths", None),
         }
         for name, allowed in choices.items():
@@ -171,9 +172,9 @@ def _choose_ends(annotated: AnnotatedGraph, options: Options) -> AnnotatedGraph:
 
 
 def _treat_edges_into_inputs(annotated: AnnotatedGraph, how: IntoInputs) -> tuple[AnnotatedGraph, _Removed]:
-    """What happens to edges into chosen inputs: they are cut, or an error. Inputs that are driven belong here, too."""
+    """Cut the edges into chosen inputs, or let them drive the inputs."""
     graph = annotated.graph
-    if how is None or graph.inputs is None:
+    if how == "drive" or graph.inputs is None:
         return annotated, _Removed()
     is_input = np.zeros(len(graph.labels), np.bool_)
     is_input[_validation.look_up_labels(graph.inputs, graph.labels, "input")] = True
@@ -235,17 +236,48 @@ def _keep_paths(annotated: AnnotatedGraph, changes: Changes) -> tuple[AnnotatedG
 
 
 def _freeze(annotated: AnnotatedGraph) -> AnnotatedDag:
-    graph, weight, bias, activation, *_ = annotated
     dag = _make_dag(annotated)
+    weight, bias, activation, constraints = _align(annotated, dag)
+    return AnnotatedDag(dag, weight, bias, activation, constraints=constraints)
+
+
+def _align(annotated: AnnotatedGraph, made: BaseGraph) -> tuple[Any, Any, Any, dict[str, FloatArray]]:
+    """Weights, biases, activations and constraints in the order of the graph that was made."""
+    graph, weight, bias, activation, *_ = annotated
     pairs = np.stack((graph.source, graph.target), -1)
     if weight is not None:
-        weight = dag.align(weight, pairs, by="index")
-    constraints = {name: dag.align(values, pairs, by="index") for name, values in annotated.constraints.items()}
+        weight = made.align(weight, pairs, by="index")
+    constraints = {name: made.align(values, pairs, by="index") for name, values in annotated.constraints.items()}
     if bias is not None:
-        bias = _neuron_biases(bias, dag)
+        bias = _neuron_biases(bias, made)
     if activation is not None:
-        activation = tuple(activation[v] for v in dag.neurons.tolist())
-    return AnnotatedDag(dag, weight, bias, activation, constraints=constraints)
+        activation = tuple(activation[v] for v in made.neurons.tolist())
+    return weight, bias, activation, constraints
+
+
+def make_digraph(annotated: AnnotatedGraph, options: Options, feedback: Feedback) -> AnnotatedDigraph:
+    """Orient, merge, drop weak edges, cut edges into inputs, freeze; feedback and self-loops stay."""
+    options.check()
+    _validation.check_endpoints(annotated.graph)
+    annotated, changes = _orient(annotated, options), Changes(skipped=annotated.skipped)
+    if options.self_loops == "drop":
+        annotated, changes = _drop_self_loops(annotated, changes)
+    if options.merge:
+        annotated, changes = _merge_duplicates(annotated, options.merge, changes)
+    if options.min_weight is not None:
+        annotated, changes = _drop_weak(annotated, options.min_weight, changes)
+    annotated, _ = _treat_edges_into_inputs(_choose_ends(annotated, options), options.into_inputs)
+    try:
+        made = Digraph.from_edge_list(annotated.graph, feedback=feedback, weight=annotated.weight)
+    except CycleError:
+        raise
+    except GraphError:
+        _check_duplicates(annotated)
+        raise
+    if annotated.attributes:
+        made = made.with_attributes(annotated.attributes)
+    weight, bias, activation, _ = _align(annotated, made)
+    return AnnotatedDigraph(made, weight, bias, activation, changes.merged)
 
 
 def _describe_effects(dag: Dag, original: EdgeList, default_inputs: bool, changes: Changes) -> Changes:
@@ -302,7 +334,11 @@ def _check_edges(annotated: AnnotatedGraph) -> None:
             "A neuron can't feed itself in one pass.",
             Repair("self_loops", "drop", "remove self-loops"),
         )
-    keys = _pair_keys(graph)
+    _check_duplicates(annotated)
+
+
+def _check_duplicates(annotated: AnnotatedGraph) -> None:
+    keys = _pair_keys(annotated.graph)
     order = np.argsort(keys, kind="stable")
     duplicates = np.sort(order[1:][keys[order[1:]] == keys[order[:-1]]])
     if len(duplicates):
@@ -311,14 +347,6 @@ def _check_edges(annotated: AnnotatedGraph) -> None:
             "Each pair of nodes has one edge and one weight.",
             Repair("merge", True, "add up the weights of duplicate edges"),
         )
-    if graph.inputs is not None:
-        fed = np.flatnonzero(np.isin(graph.target, _validation.look_up_labels(graph.inputs, graph.labels, "input")))
-        if len(fed):
-            raise GraphError(
-                f"inputs must not have incoming edges, because x sets their values, but {pluralize(len(fed), 'edge')} "
-                f"lead{'s' * (len(fed) == 1)} into inputs: {_describe_edges(annotated, fed)}.",
-                _CUT,
-            )
 
 
 def _describe_edges(annotated: AnnotatedGraph, edges: IntArray, limit: int = 5) -> str:
@@ -342,13 +370,14 @@ def _pair_keys(graph: EdgeList) -> IntArray:
     return keys
 
 
-def _neuron_biases(bias: FloatArray, dag: Dag) -> FloatArray:
-    """Select the (N-I,) biases of the neurons from the (N,) biases of all nodes."""
-    biased_inputs = dag.inputs[~np.isnan(bias[dag.inputs])]
+def _neuron_biases(bias: FloatArray, graph: BaseGraph) -> FloatArray:
+    """Select the biases of the neurons from the (N,) biases of all nodes."""
+    undriven = np.setdiff1d(graph.inputs, graph.driven)
+    biased_inputs = undriven[~np.isnan(bias[undriven])]
     if len(biased_inputs):
-        labels = summarize(dag.labels[v] for v in biased_inputs)
+        labels = summarize(graph.labels[v] for v in biased_inputs)
         raise GraphError(
             f"inputs can't have a bias, because x sets their values, but these have: {labels}. "
             "Remove these biases, or choose other inputs."
         )
-    return np.nan_to_num(bias[dag.neurons], nan=0.0)
+    return np.nan_to_num(bias[graph.neurons], nan=0.0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, pluralize, summarize
-from fourward.graph._convert import EdgeList, Labels, as_numpy, is_integer, label_list
+from fourward.graph._convert import EdgeList, Labels, as_labels, as_numpy, is_integer, label_list
 
 
 def index_pairs(pairs: Any) -> IntArray:
@@ -150,12 +150,34 @@ def check_ends(nodes: IntArray, labels: Labels, role: str) -> None:
         raise GraphError(f"duplicate {role}s: {_repeated(labels[v] for v in nodes.tolist())}. List each node once.")
 
 
-def check_inputs(nodes: IntArray, in_degree: IntArray, labels: Labels) -> None:
-    """Raise if an input has incoming edges."""
-    fed = nodes[in_degree[nodes] > 0]
-    if len(fed):
-        named = summarize(labels[v] for v in fed.tolist())
-        raise GraphError(
-            f"inputs must not have incoming edges, because x sets their values, but these have: {named}. "
-            "Remove the edges into these nodes, or choose other inputs."
-        )
+def check_arrays(
+    edges: Any, labels: Any, inputs: Any, outputs: Any
+) -> tuple[IntArray, Labels, tuple[IntArray | None, IntArray | None]]:
+    """(E, 2) edges, the label of each node, and the inputs and outputs as far as they are chosen, all checked."""
+    array = index_pairs(edges)
+    names = as_labels(int(array.max(initial=-1)) + 1 if labels is None else labels, "labels")
+    check_indices(array, len(names), "edges")
+    chosen = (
+        None if inputs is None else index_vector(inputs, len(names), "inputs"),
+        None if outputs is None else index_vector(outputs, len(names), "outputs"),
+    )
+    check_labels(names)
+    return array, names, chosen
+
+
+def check_edge_list(graph: EdgeList, inputs: Any, outputs: Any) -> tuple[IntArray | None, IntArray | None]:
+    """Check an EdgeList completely; its inputs and outputs as node indices, or None for the default."""
+    check_directed(graph)
+    check_endpoints(graph)
+    return look_up_ends(graph, inputs, outputs)
+
+
+def look_up_ends(graph: EdgeList, inputs: Any, outputs: Any) -> tuple[IntArray | None, IntArray | None]:
+    """Check the labels of a graph; the inputs and outputs as node indices, or None for the default."""
+    check_labels(graph.labels)
+    inputs = graph.inputs if inputs is None else inputs
+    outputs = graph.outputs if outputs is None else outputs
+    return (
+        None if inputs is None else look_up_labels(inputs, graph.labels, "input"),
+        None if outputs is None else look_up_labels(outputs, graph.labels, "output"),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -16,7 +16,8 @@ from fourward.errors import GraphError
 from fourward.graph import _convert
 from fourward.graph._annotated import AnnotatedGraph
 from fourward.graph._choose import NodeChoice
-from fourward.graph._dag import Dag
+from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph.orient import Acyclic
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _CITATIONS = {
     ),
 }
 
+#: Classes of the neurons that are inputs and outputs of the whole graph.
+_ENDS = {"c-elegans": ("sensory", "motorneuron"), "mushroom-body": ("PN", "MBON")}
+
 #: Names for `load`: the worm's chemical synapses, the larval fly's mushroom bodies.
 NAMES = tuple(_CITATIONS)
 
@@ -50,6 +54,8 @@ class Connectome:
     Dag(302 nodes, 2,542 edges, 16 inputs, 30 outputs)
     >>> len(worm.removed)
     1167
+    >>> worm.graph
+    Digraph(302 nodes, 3,709 edges (1,409 feedback), 83 inputs (81 driven), 123 outputs)
     """
 
     name: str
@@ -62,6 +68,11 @@ class Connectome:
     def dag(self) -> Dag:
         """The graph without its feedback edges, which `removed` lists."""
         return self._acyclic.dag
+
+    @cached_property
+    def graph(self) -> Digraph:
+        """The whole nervous system; see `digraph`, which makes it with other inputs, outputs or feedback."""
+        return self.digraph()
 
     @property
     def removed(self) -> list[tuple[Any, Any]]:
@@ -101,6 +112,42 @@ class Connectome:
         else:
             made = annotated.to_dag(remove_feedback=True, into_inputs="cut", **chosen)
         return Acyclic(made.dag, [*made.cut, *made.removed])
+
+    def digraph(
+        self,
+        *,
+        inputs: LabelChoice = None,
+        outputs: LabelChoice = None,
+        driven: bool = True,
+        feedback: Feedback = "fewest",
+    ) -> Digraph:
+        """All edges as a Digraph, which a `Recurrent` network runs; feedback="fewest" keeps strong synapses in a step.
+
+        Args:
+            inputs: Names of the inputs. Default: the sensory neurons, or the projection neurons of the mushroom bodies.
+            outputs: Names of the outputs. Default: the motor neurons, or the output neurons of the mushroom bodies.
+            driven: As in `fourward.Digraph.from_edges`.
+            feedback: Likewise.
+        """
+        first, last = self.default_ends
+        return Digraph.from_edges(
+            self.edges,
+            nodes=self.classes,
+            inputs=first if inputs is None else inputs,
+            outputs=last if outputs is None else outputs,
+            driven=driven,
+            feedback=feedback,
+            weight=self.strength,
+        )
+
+    @property
+    def default_ends(self) -> tuple[list[Hashable], list[Hashable]]:
+        """Names of the inputs and of the outputs of `graph`."""
+        first, last = _ENDS[self.name]
+        return self._names_of_class(first), self._names_of_class(last)
+
+    def _names_of_class(self, kind: str) -> list[Hashable]:
+        return [name for name, neuron_class in self.classes.items() if neuron_class == kind]
 
     def to_networkx(self) -> nx.DiGraph:
         """The connectome as a DiGraph: `strength` on edges, `neuron_class` on nodes, the citation on the graph."""

@@ -14,9 +14,10 @@ from fourward._files import replacing
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _tables, _xml_json
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph, FloatArray, Orient
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray, Orient
 from fourward.graph._choose import NodeChoice
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Feedback
 from fourward.graph._node_table import read_node_table
 from fourward.graph._to_dag import IntoInputs, Merge, Only, RemoveFeedback, SelfLoops
 from fourward.graph.orient import Seed
@@ -25,10 +26,12 @@ __all__ = [
     "NETWORK_SUFFIXES",
     "SUFFIXES",
     "AnnotatedDag",
+    "AnnotatedDigraph",
     "AnnotatedGraph",
     "infer_format",
     "read",
     "read_dag",
+    "read_digraph",
     "write",
 ]
 
@@ -174,7 +177,7 @@ def read_dag(
     min_weight: float | None = None,
     inputs: NodeChoice = None,
     outputs: NodeChoice = None,
-    into_inputs: IntoInputs = None,
+    into_inputs: IntoInputs = "drive",
     only: Only = None,
     **options: Any,
 ) -> AnnotatedDag:
@@ -198,7 +201,8 @@ def read_dag(
             "class=sensory|ascending"; or the Path of a file with one label per line. Default: those in the file, else
             all sources.
         outputs: The outputs, likewise. Default: those in the file, else all sinks.
-        into_inputs: "cut" removes edges into inputs, which are an error otherwise.
+        into_inputs: What becomes of edges into inputs: with "drive" they stay, and such an input is a neuron to whose
+            sum x adds its feature; "cut" removes them.
         only: "paths" drops neurons that are on no path from an input to an output.
         options: As in `read`.
     """
@@ -218,6 +222,53 @@ def read_dag(
         )
     except FourwardError as error:
         error.prepend("the table" if _tables.is_table(path) else str(path))
+        raise
+
+
+def read_digraph(
+    path: str | Path,
+    *,
+    orient: Orient = None,
+    seed: Seed = None,
+    merge: Merge = False,
+    self_loops: SelfLoops = None,
+    min_weight: float | None = None,
+    inputs: NodeChoice = None,
+    outputs: NodeChoice = None,
+    into_inputs: IntoInputs = "drive",
+    feedback: Feedback = "fewest",
+    **options: Any,
+) -> AnnotatedDigraph:
+    """Read a graph file as a Digraph, cycles and self-loops included, with its weights, biases and activations.
+
+    Args:
+        path: The file.
+        orient: As in `read_dag`.
+        seed: As in `read_dag`.
+        merge: As in `read_dag`.
+        self_loops: As in `read_dag`; by default a neuron may feed itself in the next step.
+        min_weight: As in `read_dag`.
+        inputs: As in `read_dag`; default: those in the file, else all nodes without incoming edges.
+        outputs: As in `read_dag`; default: those in the file, else all nodes without outgoing edges.
+        into_inputs: As in `read_dag`.
+        feedback: As in `fourward.Digraph.from_edges`; "fewest" keeps heavy edges of a file with weights.
+        options: As in `read`.
+    """
+    annotated = read(path, **options)
+    try:
+        return annotated.to_digraph(
+            orient=orient,
+            seed=seed,
+            merge=merge,
+            self_loops=self_loops,
+            min_weight=min_weight,
+            inputs=inputs,
+            outputs=outputs,
+            into_inputs=into_inputs,
+            feedback=feedback,
+        )
+    except FourwardError as error:
+        error.prepend(str(path))
         raise
 
 

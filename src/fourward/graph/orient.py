@@ -14,7 +14,7 @@ from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 from fourward.errors import GraphError, OptionError, summarize
 from fourward.graph import _convert
-from fourward.graph._algorithms import BoolArray, connected_components, sort_edges
+from fourward.graph._algorithms import BoolArray, FloatArray, connected_components, sort_edges
 from fourward.graph._convert import EdgeList, Nodes
 from fourward.graph._dag import Dag, LabelChoice
 
@@ -113,8 +113,11 @@ def orient_along(graph: EdgeList, rank: IntArray) -> EdgeList:
     return graph._replace(source=source, target=target, directed=True)
 
 
-def find_feedback(graph: EdgeList) -> BoolArray:
-    """(E,) True for the edges that `remove_feedback` removes: self-loops, and those that lead back in rank."""
+def find_feedback(graph: EdgeList, weight: Any = None) -> BoolArray:
+    """(E,) True for the edges that `remove_feedback` removes: self-loops, and those that lead back in rank.
+
+    With weights (E,), of which only sizes count, heavy edges are kept where that is possible.
+    """
     num_nodes = len(graph.labels)
     component = connected_components(graph.source, graph.target, num_nodes, strong=True)
     is_loop = graph.source == graph.target
@@ -122,8 +125,9 @@ def find_feedback(graph: EdgeList) -> BoolArray:
     source, target = graph.source[inside].astype(np.int64), graph.target[inside].astype(np.int64)
     if not len(source):
         return np.asarray(is_loop)
+    size = None if weight is None else _integer_sizes(np.asarray(weight, np.float64)[inside])
     rank = _eades_lin_smyth(
-        *_sorted_adjacency(source, target, num_nodes), *_sorted_adjacency(target, source, num_nodes)
+        *_sorted_adjacency(source, target, size, num_nodes), *_sorted_adjacency(target, source, size, num_nodes)
     )
     is_feedback = is_loop.copy()
     is_feedback[inside] = rank[source] > rank[target]
@@ -159,22 +163,47 @@ def _upper_triangle(matrix: Any, edge_list: EdgeList) -> EdgeList:
     return edge_list._replace(source=edge_list.source[upper], target=edge_list.target[upper])
 
 
-def _sorted_adjacency(source: IntArray, target: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """(N+1,) where each node's successors start, and (E,) the successors, ascending."""
-    edges, start = sort_edges(target, source, np.arange(num_nodes, dtype=np.int32))
-    return start, edges[0]
+def _integer_sizes(weight: FloatArray) -> IntArray:
+    """Weights as integers from 1 on, of mean 8 or so: a sum of them is the number of a bucket."""
+    size = np.abs(weight)
+    scale = 8 / max(float(size.mean()), np.finfo(np.float64).tiny)
+    return (size * scale).round().clip(1, 2**16).astype(np.int64)
+
+
+def _sorted_adjacency(
+    source: IntArray, target: IntArray, size: IntArray | None, num_nodes: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """(N+1,) where each node's successors start, (E,) the successors, ascending, and the sizes of the edges to them."""
+    if size is None:
+        edges, start = sort_edges(target, source, np.arange(num_nodes, dtype=np.int32))
+        return start, edges[0], np.ones(len(source), np.int64)
+    order = np.lexsort((target, source))
+    start = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=num_nodes))))
+    return start, target[order].astype(np.int32), size[order]
 
 
 @cached_njit
-def _eades_lin_smyth(out_start: IntArray, successor: IntArray, in_start: IntArray, predecessor: IntArray) -> IntArray:
+def _eades_lin_smyth(
+    out_start: IntArray,
+    successor: IntArray,
+    out_size: IntArray,
+    in_start: IntArray,
+    predecessor: IntArray,
+    in_size: IntArray,
+) -> IntArray:
     """(N,) rank of each node in a sequence against which few edges point.
 
     Moves sinks to the end of the sequence and sources to its front while there are any, else the node with the largest
-    out-degree minus in-degree to the front. Remaining nodes are in buckets, doubly linked lists: sinks in the first
-    bucket, sources in the last, all others by that difference.
+    out-degree minus in-degree to the front, both sums of the sizes of edges. Remaining nodes are in buckets, doubly
+    linked lists: sinks in the first bucket, sources in the last, all others by that difference.
     """
     num_nodes = len(out_start) - 1
-    out_degree, in_degree = np.diff(out_start), np.diff(in_start)
+    out_degree, in_degree = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
+    for v in range(num_nodes):
+        for k in range(out_start[v], out_start[v + 1]):
+            out_degree[v] += out_size[k]
+        for k in range(in_start[v], in_start[v + 1]):
+            in_degree[v] += in_size[k]
     max_degree = max(out_degree.max(), in_degree.max())
     first = np.full(2 * max_degree + 1, -1, np.int64)  # first node of each bucket
     links = np.full((3, num_nodes), -1, np.int64)  # bucket (-1: ranked), previous and next node of each node
@@ -199,13 +228,13 @@ def _eades_lin_smyth(out_start: IntArray, successor: IntArray, in_start: IntArra
         _unlink(v, first, links)
         for k in range(out_start[v], out_start[v + 1]):
             u = successor[k]
-            in_degree[u] -= 1
+            in_degree[u] -= out_size[k]
             if links[0, u] >= 0:
                 _unlink(u, first, links)
                 best = max(best, min(_insert(u, out_degree[u], in_degree[u], first, links), 2 * max_degree - 1))
         for k in range(in_start[v], in_start[v + 1]):
             u = predecessor[k]
-            out_degree[u] -= 1
+            out_degree[u] -= in_size[k]
             if links[0, u] >= 0:
                 _unlink(u, first, links)
                 _insert(u, out_degree[u], in_degree[u], first, links)

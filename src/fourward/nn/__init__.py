@@ -1,4 +1,4 @@
-"""Enters: a Dag and a user's choices. Leaves: FourWard, a torch module that trains, and its summary.
+"""Enters: a Dag or a Digraph, and a user's choices. Leaves: FourWard or Recurrent, torch modules that train.
 
 Never belongs here: kernels, training loops, reading or writing files.
 """
@@ -9,6 +9,7 @@ from fourward.nn._constraints import Constraints
 from fourward.nn._fourward import FourWard
 from fourward.nn._importance import importance
 from fourward.nn._init import Init, scale_by_in_degree
+from fourward.nn._recurrent import Recurrent, Tau
 from fourward.nn._summary import summary
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "EdgeConstraints",
     "FourWard",
     "Init",
+    "Recurrent",
+    "Tau",
     "importance",
     "scale_by_in_degree",
     "summary",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fourward._arrays import IntArray
 from fourward.errors import ActivationError, pluralize, summarize
-from fourward.graph._dag import Dag
+from fourward.graph._base import BaseGraph
 from fourward.plan.activations import BY_CODE, CUSTOM, lookup
 
 #: The name of a built-in activation, or an elementwise torch callable.
@@ -37,7 +37,7 @@ class Elementwise(nn.Module):
 
 
 def resolve_activations(
-    dag: Dag, activation: Activations, output_activation: ActivationLike | None
+    graph: BaseGraph, activation: Activations, output_activation: ActivationLike | None
 ) -> tuple[IntArray, nn.ModuleList]:
     """(N,) activation codes by node index, and the modules behind the codes from CUSTOM on.
 
@@ -49,14 +49,14 @@ def resolve_activations(
     )
     default = by_label.pop("default", None)
     if default is None:
-        _check_complete(dag, by_label, output_activation)
+        _check_complete(graph, by_label, output_activation)
         default = "identity"
-    code = np.full(dag.num_nodes, _encode(default, custom), np.int32)
+    code = np.full(graph.num_nodes, _encode(default, custom), np.int32)
     if output_activation is not None:
-        code[dag.outputs] = _encode(output_activation, custom)
-    inputs = set(dag.inputs.tolist()) if by_label else set()
+        code[graph.outputs] = _encode(output_activation, custom)
+    inputs = set(graph.inputs.tolist()) - set(graph.driven.tolist()) if by_label else set()
     for label, neuron_activation in by_label.items():
-        node = dag.index(label)
+        node = graph.index(label)
         if node in inputs:
             raise ActivationError(
                 f"node {label!r} is an input: x sets its value, and no activation applies. Remove its entry."
@@ -97,12 +97,12 @@ def _encode(activation: ActivationLike, custom: dict[Any, int]) -> int:
 
 
 def _check_complete(
-    dag: Dag, by_label: Mapping[Hashable, ActivationLike], output_activation: ActivationLike | None
+    graph: BaseGraph, by_label: Mapping[Hashable, ActivationLike], output_activation: ActivationLike | None
 ) -> None:
-    named = {dag.index(label) for label in by_label}
+    named = {graph.index(label) for label in by_label}
     if output_activation is not None:
-        named |= set(dag.outputs.tolist())
-    missing = [dag.labels[v] for v in dag.neurons.tolist() if v not in named]
+        named |= set(graph.outputs.tolist())
+    missing = [graph.labels[v] for v in graph.neurons.tolist() if v not in named]
     if missing:
         raise ActivationError(
             f"no activation for {pluralize(len(missing), 'neuron')}: {summarize(missing)}. "

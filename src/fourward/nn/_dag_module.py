@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning, is_tracing
 
+from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, pass_key
 from fourward.errors import GraphError, InputError, OptionError, WeightError, pluralize
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn._activations import ActivationLike, Activations, decode_activation, resolve_activations
 from fourward.nn._constraint_options import EdgeConstraints, EdgeGraph
 from fourward.nn._constraints import Constraints
 from fourward.nn._init import Init, balance_signs, initialise
-from fourward.plan._plan import build_plan
+from fourward.plan._plan import Plan, build_driven_plan, build_plan
 
 #: Device types that support autocast; for others torch.is_autocast_enabled raises.
 _AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
@@ -33,7 +37,7 @@ class DagModule(nn.Module, ABC):
 
     def __init__(
         self,
-        dag: Dag,
+        graph: BaseGraph,
         activation: Activations,
         output_activation: ActivationLike | None,
         dropout: float,
@@ -45,16 +49,17 @@ class DagModule(nn.Module, ABC):
         super().__init__()
         self._dtype = torch.get_default_dtype() if dtype is None else dtype
         self._device = torch.get_default_device() if device is None else torch.device(device)
-        _check_options(dag, dropout, layering, self._device, self._dtype)
-        self.dag = dag
+        _check_options(dropout, layering, self._device, self._dtype)
+        self.graph = graph
+        self.dag: Dag = graph.dag  # what a pass, or a step of one, follows
         if layering is None:
-            layering = push_sources(dag, longest_path(dag))
+            layering = push_sources(self.dag, longest_path(self.dag))
         else:
             layering.verify()
         self.layering = layering
-        code, self.custom_activations = resolve_activations(dag, activation, output_activation)
-        self.plan = build_plan(dag, self.layering, code)
-        self._features = (dag.num_inputs,)
+        code, self.custom_activations = resolve_activations(graph, activation, output_activation)
+        self.plan, self.plan_edge = self._build_plan(code)
+        self._features = (graph.num_inputs,)
         if self.custom_activations:
             self.custom_activations.to(device=self._device, dtype=self._dtype)
         self.dropout = float(dropout)
@@ -62,16 +67,22 @@ class DagModule(nn.Module, ABC):
         self.passes: Tensor
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64, device=self._device), persistent=False)
 
+    def _build_plan(self, code: IntArray) -> tuple[Plan, IntArray | None]:
+        """The plan, and with driven inputs the edge of the Dag for each of its edges."""
+        if len(self.graph.driven):
+            return build_driven_plan(self.dag, self.layering, code, self.graph.driven)
+        return build_plan(self.dag, self.layering, code), None
+
     def _initial_parameters(
         self, init: Init, bias: bool, constraints: EdgeConstraints | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Weights (E,), balanced by sign, and, with bias, biases (N-I,), drawn from the seed, on the CPU."""
-        weight = torch.empty(self.dag.num_edges, device="cpu", dtype=self._dtype)
-        biases = torch.empty(len(self.dag.neurons), device="cpu", dtype=self._dtype) if bias else None
-        initialise(init, self.dag, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
+        weight = torch.empty(self.graph.num_edges, device="cpu", dtype=self._dtype)
+        biases = torch.empty(len(self.graph.neurons), device="cpu", dtype=self._dtype) if bias else None
+        initialise(init, self.graph, weight, biases, torch.Generator("cpu").manual_seed(self.seed))
         drawn = isinstance(init, str) and init not in ("zeros", "constant")
         if drawn and constraints is not None and constraints.sign is not None:
-            balance_signs(self.dag.target, weight, constraints.sign)
+            balance_signs(self.graph.target, weight, constraints.sign)
         return weight, biases
 
     def _register_weight(self, graph: EdgeGraph, weight: Tensor, constraints: EdgeConstraints | None) -> None:
@@ -113,23 +124,19 @@ class DagModule(nn.Module, ABC):
 
     def neuron_activations(self) -> list[ActivationLike]:
         """The activation of each neuron, in the order of dag.neurons: a name, or the callable that was passed."""
-        code = self.plan.node_code[self.dag.neurons].tolist()
+        code = self.plan.node_code[self.graph.neurons].tolist()
         table = {number: decode_activation(number, self.custom_activations) for number in set(code)}
         return [table[number] for number in code]
 
     def _run(self, x: Tensor, all_nodes: bool) -> Tensor:
         if not is_tracing():
             return self._run_checked(x, all_nodes)
-        with (
-            warnings.catch_warnings()
-        ):  # checks of shapes become constants of a trace, and may: they don't read the batch
-            warnings.filterwarnings("ignore", category=TracerWarning, module=r"fourward\.(nn|engine)\.")
+        with constant_checks():
             return self._run_checked(x, all_nodes)
 
     def _run_checked(self, x: Tensor, all_nodes: bool) -> Tensor:
         dtype, device = self._dtype_and_device()
-        # Autocast doesn't apply to float64.
-        autocast = device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
+        autocast = self._is_autocast(dtype, device)
         dense = type(x) is Tensor and x.layout is torch.strided and not x.is_nested
         if not (dense and x.dtype == dtype and x.device == device and x.shape[-1:] == self._features):
             self._check_input(x, dtype, device, autocast)
@@ -144,6 +151,11 @@ class DagModule(nn.Module, ABC):
         else:
             result = self._compute(flat, self._next_dropout(), all_nodes)
         return result if x.dim() == 2 else result.reshape(*x.shape[:-1], result.shape[-1])
+
+    @staticmethod
+    def _is_autocast(dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether autocast is enabled; it doesn't apply to float64."""
+        return device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
 
     def _next_dropout(self) -> Dropout | None:
         """The dropout of this pass; in training mode each pass has its own."""
@@ -167,9 +179,9 @@ class DagModule(nn.Module, ABC):
             raise InputError(f"expected x to be a dense tensor, got layout {x.layout}. Try x.to_dense().")
         if not x.is_floating_point():
             raise InputError(f"expected x of a real floating point dtype, got {x.dtype}. Try x.to({dtype}).")
-        if x.dim() == 0 or x.shape[-1] != self.dag.num_inputs:
+        if x.dim() == 0 or x.shape[-1] != self.graph.num_inputs:
             raise InputError(
-                f"expected x with {pluralize(self.dag.num_inputs, 'feature')} in its last dimension, one for each "
+                f"expected x with {pluralize(self.graph.num_inputs, 'feature')} in its last dimension, one for each "
                 f"input of the graph, got shape {tuple(map(int, x.shape))}."
             )
         if x.device != device:
@@ -186,10 +198,10 @@ class DagModule(nn.Module, ABC):
         weight = torch.as_tensor(weight).detach()
         if weight.is_complex():
             raise WeightError(f"expected weights of a real dtype, got {weight.dtype}.")
-        if weight.shape != (self.dag.num_edges,):
+        if weight.shape != (self.graph.num_edges,):
             raise WeightError(
-                f"expected weights of shape ({self.dag.num_edges},), one for each edge in the order of dag.edges, got "
-                f"shape {tuple(weight.shape)}."
+                f"expected weights of shape ({self.graph.num_edges},), one for each edge in the order of its graph's "
+                f"edges, got shape {tuple(weight.shape)}."
             )
         if (bias is not None) != with_bias:
             raise WeightError(
@@ -200,20 +212,33 @@ class DagModule(nn.Module, ABC):
         if bias is None:
             return weight, None
         bias = torch.as_tensor(bias).detach()
-        if bias.shape != (len(self.dag.neurons),):
+        if bias.shape != (len(self.graph.neurons),):
             raise WeightError(
-                f"expected biases of shape ({len(self.dag.neurons)},), one for each neuron in the order of "
-                f"dag.neurons, got shape {tuple(bias.shape)}."
+                f"expected biases of shape ({len(self.graph.neurons)},), one for each neuron in the order of "
+                f"its graph's neurons, got shape {tuple(bias.shape)}."
             )
         return weight, bias
 
 
-def _check_options(dag: Any, dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
-    if not isinstance(dag, Dag):
+@contextmanager
+def constant_checks() -> Iterator[None]:
+    """Let checks of shapes become constants of a trace, without warnings: they don't read the batch."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=TracerWarning, module=r"fourward\.(nn|engine)\.")
+        yield
+
+
+def check_graph(graph: Any, kind: type[BaseGraph]) -> None:
+    """Raise unless it is a graph of this class."""
+    name, attribute = kind.__name__, {"Dag": "dag", "Digraph": "graph"}[kind.__name__]
+    if not isinstance(graph, kind):
         raise GraphError(
-            f"expected a Dag, got a {type(dag).__name__}. Build one with Dag.from_edges, Dag.from_networkx and the "
-            "like; a connectome's is its attribute .dag."
+            f"expected a {name}, got a {type(graph).__name__}. Build one with {name}.from_edges, {name}.from_networkx "
+            f"and the like; a connectome's is its attribute .{attribute}."
         )
+
+
+def _check_options(dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise OptionError(f"dropout must be a number in [0, 1), got {dropout!r}.")
     if layering is not None and not isinstance(layering, Layering):

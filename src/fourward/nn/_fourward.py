@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import networkx as nx
 import torch
 from torch import Tensor, nn
 
-from fourward.engine import _registry
 from fourward.engine._dropout import Dropout
-from fourward.engine._interface import Request, Runner
-from fourward.errors import ActivationError, OptionError, WeightError
+from fourward.errors import ActivationError, OptionError
 from fourward.graph import _annotated
 from fourward.graph._annotated import AnnotatedDag
+from fourward.graph._base import BaseGraph
 from fourward.graph._convert import label_list
 from fourward.graph._dag import Dag
+from fourward.graph._driven import add_feature_nodes
 from fourward.layering import Layering
-from fourward.nn._activations import ActivationLike, Activations, activation_name, decode_activation
+from fourward.nn._activations import ActivationLike, Activations, activation_name
 from fourward.nn._constraint_options import resolve_constraints
-from fourward.nn._dag_module import DagModule
+from fourward.nn._dag_module import check_graph
+from fourward.nn._engine_module import EngineModule, check_parameters
 from fourward.nn._init import Init
 
 
-class FourWard(DagModule):
+class FourWard(EngineModule):
     """A network of single neurons wired as a Dag, as a torch module.
 
     Each neuron v, a node that isn't an input, computes f_v(bias_v + the sum of weight_uv a_u over its incoming edges);
-    one without incoming edges computes f_v(bias_v).
+    one without incoming edges computes f_v(bias_v). An input with incoming edges is a neuron, too, to whose sum x adds
+    its feature; all others carry theirs.
 
     Args:
         dag: The graph.
@@ -88,89 +90,18 @@ class FourWard(DagModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _registry.check_name(engine)
-        super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
-        self.requested_engine = engine
+        check_graph(dag, Dag)
+        options = (dropout, engine, seed, layering, device, dtype)
         constraints = resolve_constraints(dag, sign, frozen, tied, scale)
-        weight, biases = self._initial_parameters(init, bias, constraints)
-        self._register_weight(dag, weight, constraints)
-        self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(self._device)))
-        self._sizes = (dag.num_edges,), (len(dag.neurons),)
-        self.choice = self._choose_engine()
-        self.runner = self._prepare_runner()
-
-    def _choose_engine(self) -> _registry.Choice:
-        custom = len(self.custom_activations) > 0
-        like = next(self.parameters())  # not `weight`: if pruned, it keeps its device until the next pass
-        return _registry.choose(self.requested_engine, Request(self.plan, like.dtype, like.device, custom))
-
-    def _prepare_runner(self) -> Runner:
-        return self.choice.engine.prepare(self.plan).to(next(self.parameters()).device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FourWard:
-        super()._apply(fn, recurse)
-        if next(self.parameters()).is_meta:
-            return self  # a skeleton for torch.func.functional_call, which fills in the buffers of this same engine
-        before, self.choice = self.choice.engine.name, self._choose_engine()  # it depends on device and dtype
-        if self.choice.engine.name != before:
-            self.runner = self._prepare_runner()
-        return self
-
-    def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> FourWard:
-        """Move parameters without copying them, as nn.Module does; the engine's index tensors are rebuilt."""
-        super().to_empty(device=device, recurse=recurse)
-        self.passes.zero_()
-        if self.constraints is not None:
-            self.constraints.rebuild()
-        self.runner = self._prepare_runner()
-        return self
+        super().__init__(dag, activation, output_activation, bias, init, *options, constraints=constraints)
+        self._start_engine()
 
     def _compute(self, x: Tensor, dropout: Dropout | None, all_nodes: bool) -> Tensor:
-        weight, bias = self._lookup_parameter("weight"), self._lookup_parameter("bias")
-        assert weight is not None
-        if weight.shape != self._sizes[0] or (bias is not None and bias.shape != self._sizes[1]):
-            self._check_edge_weights(weight, bias, bias is not None)  # raises the error
+        weight, bias = self._plan_parameters()
         runner, custom = self._modules["runner"], self._modules["custom_activations"]
         assert runner is not None
         result: Tensor = runner.forward(x, weight, bias, custom, dropout, all_nodes)
         return result
-
-    def _supports_mixed_precision(self) -> bool:
-        return self.choice.engine.supports_mixed_precision
-
-    def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
-        like = self._lookup_parameter("weight") if self.constraints is None else self.constraints.free_weight
-        assert like is not None
-        return like.dtype, like.device
-
-    def _lookup_parameter(self, name: str) -> Tensor | None:
-        """A parameter from the module's own dict: torch's lookup by attribute takes half a microsecond.
-
-        A pruned or parametrised one is an attribute that torch computes from others.
-        """
-        parameters = self._parameters
-        return parameters[name] if name in parameters else getattr(self, name)
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine that runs this network."""
-        return self.choice.engine.name
-
-    def explain(self) -> str:
-        """Explain which engine runs, why it was chosen, and its execution strategy for this graph."""
-        return "\n".join(line for line in (self.choice.explain(), self.runner.describe()) if line)
-
-    def load_edge_weights(self, weight: Any, bias: Any = None) -> None:
-        """Copy weights (E,) and, for a network with biases, biases (N-I,) into the parameters."""
-        check_network(self)
-        weight, bias = self._check_edge_weights(weight, bias, self.bias is not None)
-        with torch.no_grad():
-            if self.constraints is None:
-                self.weight.copy_(weight)
-            else:
-                self.constraints.set_weight(weight.to(self.constraints.free_weight))
-            if self.bias is not None and bias is not None:
-                self.bias.copy_(bias)
 
     def silenced(self, labels: Iterable[Hashable]) -> FourWard:
         """A copy in which the neurons with these labels have the activation 0; see `clamped`."""
@@ -216,37 +147,20 @@ class FourWard(DagModule):
         annotated = AnnotatedDag(self.dag, weight, bias, names, constraints=constraint_arrays(self))
         return _annotated.to_networkx(annotated)
 
-    def extra_repr(self) -> str:
-        """The graph, the activations and the engine."""
-        codes = sorted(set(self.plan.code[self.dag.num_inputs :].tolist()))
-        names = ", ".join(activation_name(decode_activation(code, self.custom_activations)) for code in codes)
-        return (
-            f"{self.dag!r}, height={self.layering.height}, activation={names or None}, bias={self.bias is not None}, "
-            f"{f'dropout={self.dropout}, ' if self.dropout else ''}"
-            f"{'' if self.constraints is None else f'weights: {self.constraints.extra_repr()}, '}engine={self.engine!r}"
-        )
-
-    def __repr__(self) -> str:
-        return f"{self._get_name()}({self.extra_repr()})"  # on one line, without submodules
-
 
 def check_network(net: nn.Module) -> None:
-    """Check that `net` is a FourWard whose weight and bias are parameters, or its weight under constraints of its own.
-
-    Values that torch computes in each pass (pruned, parametrised) would be lost when loaded, and stale when saved.
-    """
+    """Check that `net` is a FourWard whose weight and bias are parameters, or its weight under constraints."""
+    if isinstance(net, EngineModule) and not isinstance(net, FourWard):
+        raise OptionError(
+            f"expected a FourWard, got a {type(net).__name__}, whose feedback this format can't hold. Save it with "
+            "fourward.save, or export it to .onnx with fourward.exchange.export(net, path, steps=...)."
+        )
     if not isinstance(net, FourWard):
         raise OptionError(
             f"expected a FourWard, got a {type(net).__name__}. FourWard(dag) builds one from a Dag; a fitted "
             "estimator's is model_.net."
         )
-    for name in ("weight", "bias"):
-        if name not in net._parameters and (name == "bias" or net.constraints is None):
-            raise WeightError(
-                f"net.{name} is pruned or parametrised, so torch computes it in every pass. Make it permanent with "
-                f"torch.nn.utils.prune.remove(net, {name!r}) or "
-                f"torch.nn.utils.parametrize.remove_parametrizations(net, {name!r})."
-            )
+    check_parameters(net)
 
 
 def constraint_arrays(net: FourWard) -> dict[str, Any]:
@@ -263,28 +177,46 @@ def from_parameters(
     Args:
         dag: The graph.
         weight: (E,) in the order of dag.edges.
-        bias: (N-I,) in the order of dag.neurons, or None.
-        activations: (N-I,) in the order of dag.neurons.
+        bias: One for each neuron, in the order of dag.neurons, or None.
+        activations: Likewise.
         options: Further keywords of FourWard.
     """
-    by_label = {dag.labels[v]: activation for v, activation in zip(dag.neurons.tolist(), activations, strict=True)}
-    # A neuron labelled "default" would shadow that key: then its activation is the default.
-    names = Counter(activation for activation in activations if isinstance(activation, str))
-    default = by_label.get("default", names.most_common(1)[0][0] if names else "identity")
-    rest = {label: activation for label, activation in by_label.items() if activation != default}
     defaults: dict[str, Any] = {"bias": bias is not None, "init": "zeros"}
-    net = FourWard(dag, rest | {"default": default}, **defaults | options)
+    net = FourWard(dag, name_activations(dag, activations), **defaults | options)
     net.load_edge_weights(weight, bias)
     return net
 
 
-def builtin_activation_names(net: FourWard, destination: str, alternative: str) -> list[str]:
-    """(N-I,) the names of the neurons' activations, for a `destination` that can't store callables."""
+def name_activations(graph: BaseGraph, activations: Sequence[ActivationLike]) -> dict[Any, ActivationLike]:
+    """Activations in the order of graph.neurons as a mapping from label, with "default" for the most common one."""
+    by_label = {graph.labels[v]: activation for v, activation in zip(graph.neurons.tolist(), activations, strict=True)}
+    # A neuron labelled "default" would shadow that key: then its activation is the default.
+    names = Counter(activation for activation in activations if isinstance(activation, str))
+    default = by_label.get("default", names.most_common(1)[0][0] if names else "identity")
+    rest = {label: activation for label, activation in by_label.items() if activation != default}
+    return rest | {"default": default}
+
+
+def without_driven_inputs(net: FourWard) -> FourWard:
+    """The network itself, or one that computes the same, in which each driven input has a node for its feature.
+
+    For exporters: the new nodes are inputs without incoming edges, and the edges out of them have the weight 1.
+    """
+    if not len(net.dag.driven):
+        return net
+    dag, edge = add_feature_nodes(net.dag, name_nodes=True)
+    weight = torch.cat((net.weight.detach(), net.weight.new_ones(1)))[torch.from_numpy(edge).to(net.weight.device)]
+    options = {"device": net.weight.device, "dtype": net.weight.dtype, "dropout": net.dropout, "seed": 0}
+    return from_parameters(dag, weight, net.bias, net.neuron_activations(), **options).train(net.training)
+
+
+def builtin_activation_names(net: EngineModule, destination: str, alternative: str) -> list[str]:
+    """The names of the neurons' activations, for a `destination` that can't store callables."""
     activations = net.neuron_activations()
-    for v, activation in zip(net.dag.neurons.tolist(), activations, strict=True):
+    for v, activation in zip(net.graph.neurons.tolist(), activations, strict=True):
         if not isinstance(activation, str):
             raise ActivationError(
-                f"neuron {net.dag.labels[v]!r} has the activation {activation_name(activation)}, a callable, which "
+                f"neuron {net.graph.labels[v]!r} has the activation {activation_name(activation)}, a callable, which "
                 f"{destination} can't store. Use a built-in activation by name, or {alternative}."
             )
     return cast("list[str]", activations)

@@ -11,30 +11,30 @@ import torch
 from torch import Tensor
 
 from fourward.errors import InitError
-from fourward.graph._dag import Dag
+from fourward.graph._base import BaseGraph
 
-#: A name, a number for all weights, one for each (E,), or a function of (dag, weight, bias) that fills the tensors.
-Init = str | float | Callable[[Dag, Tensor, Tensor | None], Any] | Tensor | np.ndarray[Any, Any]
+#: A name, a number for all weights, one for each (E,), or a function of (graph, weight, bias) that fills the tensors.
+Init = str | float | Callable[[BaseGraph, Tensor, Tensor | None], Any] | Tensor | np.ndarray[Any, Any]
 
 
-def initialise(init: Init, dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def initialise(init: Init, graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     """Fill weight (E,) and bias (N-I,), both on the CPU; a seed gives the same numbers in every dtype."""
     with torch.no_grad():
         if callable(init):
             for tensor in (weight, bias):
                 if tensor is not None:
                     tensor.fill_(math.nan)
-            init(dag, weight, bias)
+            init(graph, weight, bias)
             if weight.isnan().any() or (bias is not None and bias.isnan().any()):
                 raise InitError(
-                    "the init callable left some weights or biases unset or NaN. It receives (dag, weight, bias) and "
+                    "the init callable left some weights or biases unset or NaN. It receives (graph, weight, bias) and "
                     "must fill the tensors in place, e.g. with weight.normal_(); its return value is ignored."
                 )
             return
         wide = torch.empty_like(weight, dtype=torch.float64)
         wide_bias = None if bias is None else torch.empty_like(bias, dtype=torch.float64)
         if isinstance(init, str):
-            _lookup(init)(dag, wide, wide_bias, generator)
+            _lookup(init)(graph, wide, wide_bias, generator)
         elif isinstance(init, Tensor | np.ndarray):
             _copy(init, wide, wide_bias)
         elif isinstance(init, int | float) and math.isfinite(init) and not isinstance(init, bool):
@@ -78,7 +78,7 @@ def _sums(target: Any, values: Any) -> Any:
     return np.bincount(target, values, minlength=int(target.max()) + 1)
 
 
-def scale_by_in_degree(dag: Dag, strength: Any) -> Any:
+def scale_by_in_degree(dag: BaseGraph, strength: Any) -> Any:
     """Initial weights (E,) from strengths such as numbers of synapses: each neuron's have quadratic sum 1.
 
     So activations keep their size from layer to layer, where the strengths themselves, up to thousands, end in nan.
@@ -99,36 +99,36 @@ def scale_by_in_degree(dag: Dag, strength: Any) -> Any:
     return np.divide(values, norm, out=np.zeros(len(values)), where=norm > 0)
 
 
-def _kaiming_uniform(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def _kaiming_uniform(graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     """As torch.nn.Linear: weights and bias uniform in +-1 / sqrt(in-degree)."""
-    bound = _inverse_sqrt(dag.in_degree)
-    weight.uniform_(-1, 1, generator=generator).mul_(torch.from_numpy(bound[dag.target]))
+    bound = _inverse_sqrt(graph.in_degree)
+    weight.uniform_(-1, 1, generator=generator).mul_(torch.from_numpy(bound[graph.target]))
     if bias is not None:
-        bias.uniform_(-1, 1, generator=generator).mul_(torch.from_numpy(bound[dag.neurons]))
+        bias.uniform_(-1, 1, generator=generator).mul_(torch.from_numpy(bound[graph.neurons]))
 
 
-def _kaiming_normal(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def _kaiming_normal(graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     """Variance 2 / in-degree, bias 0."""
-    _normal(weight, bias, 2**0.5 * _inverse_sqrt(dag.in_degree)[dag.target], generator)
+    _normal(weight, bias, 2**0.5 * _inverse_sqrt(graph.in_degree)[graph.target], generator)
 
 
-def _xavier_uniform(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def _xavier_uniform(graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     """Uniform in +-sqrt(6 / (in-degree of the target + out-degree of the source)), bias 0."""
     weight.uniform_(-1, 1, generator=generator)
-    weight.mul_(torch.from_numpy(6**0.5 * _inverse_sqrt(_fans(dag))))
+    weight.mul_(torch.from_numpy(6**0.5 * _inverse_sqrt(_fans(graph))))
     _zero(bias)
 
 
-def _xavier_normal(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def _xavier_normal(graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     """Variance 2 / (in-degree of the target + out-degree of the source), bias 0."""
-    _normal(weight, bias, 2**0.5 * _inverse_sqrt(_fans(dag)), generator)
+    _normal(weight, bias, 2**0.5 * _inverse_sqrt(_fans(graph)), generator)
 
 
-def _zeros(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def _zeros(graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     _fill(weight, bias, 0.0)
 
 
-def _constant(dag: Dag, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+def _constant(graph: BaseGraph, weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     """Weights 1, bias 0; pass a number as init for another constant."""
     _fill(weight, bias, 1.0)
 
@@ -143,17 +143,17 @@ _NAMED = {
 }
 
 
-def _lookup(name: str) -> Callable[[Dag, Tensor, Tensor | None, torch.Generator], None]:
+def _lookup(name: str) -> Callable[[BaseGraph, Tensor, Tensor | None, torch.Generator], None]:
     if name not in _NAMED:
         raise InitError(
             f"unknown init {name!r}. Choose from {', '.join(_NAMED)}, or pass a number for all weights, or a callable "
-            "that receives (dag, weight, bias) and fills the tensors in place."
+            "that receives (graph, weight, bias) and fills the tensors in place."
         )
     return _NAMED[name]
 
 
-def _fans(dag: Dag) -> Any:
-    return dag.in_degree[dag.target] + dag.out_degree[dag.source]
+def _fans(graph: BaseGraph) -> Any:
+    return graph.in_degree[graph.target] + graph.out_degree[graph.source]
 
 
 def _inverse_sqrt(degree: Any) -> Any:

@@ -15,10 +15,11 @@ from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
 from fourward.engine._interface import index_tensor
 from fourward.engine._torch_activations import LevelActivations
+from fourward.errors import GraphError
 from fourward.graph._dag import Dag
 from fourward.layering import Layering
 from fourward.nn._activations import ActivationLike, Activations
-from fourward.nn._dag_module import DagModule
+from fourward.nn._dag_module import DagModule, check_graph
 from fourward.nn._init import Init
 
 
@@ -79,6 +80,12 @@ class PaperMethod(DagModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        check_graph(dag, Dag)
+        if len(dag.driven):
+            raise GraphError(
+                f"expected a Dag whose inputs have no incoming edges, got {dag!r}: the paper has no driven inputs. "
+                "Make it with driven=False, which removes these edges."
+            )
         super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
         self.has_bias = bias
         self.level_activations = LevelActivations(self.plan)

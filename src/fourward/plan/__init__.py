@@ -4,8 +4,21 @@ Never belongs here: torch, weights, samples, the kernels that execute a plan.
 """
 
 from fourward.plan._cost import Cost, cost
-from fourward.plan._plan import Plan, build_plan
+from fourward.plan._plan import Plan, build_driven_plan, build_plan
+from fourward.plan._recurrent_plan import Dynamics, RecurrentPlan, build_recurrent_plan
 from fourward.plan._schedule import Schedule, build_schedule
 from fourward.plan._verify import verify
 
-__all__ = ["Cost", "Plan", "Schedule", "build_plan", "build_schedule", "cost", "verify"]
+__all__ = [
+    "Cost",
+    "Dynamics",
+    "Plan",
+    "RecurrentPlan",
+    "Schedule",
+    "build_driven_plan",
+    "build_plan",
+    "build_recurrent_plan",
+    "build_schedule",
+    "cost",
+    "verify",
+]

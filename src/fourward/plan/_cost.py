@@ -26,14 +26,22 @@ class Cost:
     backward_flops: int  #: gradients of weights, biases and nodes, but not of x
 
 
-def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> Cost:
-    """Compute the cost of a network; `itemsize` is the size of a weight and of an activation in bytes."""
+def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4, feedback: int = 0) -> Cost:
+    """Compute the cost of a network, or of a step of a network with feedback.
+
+    Args:
+        plan: The plan.
+        batch: Number of samples.
+        bias: Whether neurons have biases.
+        itemsize: Size of a weight and of an activation in bytes.
+        feedback: Number of feedback edges, beside those of the plan.
+    """
     dag = plan.dag
     neurons = dag.num_nodes - dag.num_inputs
     biases = neurons if bias else 0
     saved_z = int(np.count_nonzero(plan.needs_z))
     from_inputs = int(np.count_nonzero(plan.source < dag.num_inputs))
-    edges, numbers = dag.num_edges, batch * itemsize
+    edges, numbers = dag.num_edges - len(plan.driven) + feedback, batch * itemsize
     return Cost(
         parameters=edges + biases,
         parameter_bytes=(edges + biases) * itemsize,

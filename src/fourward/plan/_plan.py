@@ -11,6 +11,7 @@ import numpy as np
 from fourward._arrays import BoolArray, IntArray, readonly
 from fourward._jit import cached_njit
 from fourward.graph._dag import Dag
+from fourward.graph._driven import add_feature_nodes
 from fourward.layering._layering import Layering, check_same_graph
 from fourward.plan.activations import BY_CODE, CUSTOM
 
@@ -40,6 +41,7 @@ class Plan:
     neuron: IntArray  #: (N-I,) the entry of the bias for each position from I on
     outputs: IntArray  #: (O,) the position of each output
     nodes: IntArray | None = None  #: (N,) if the Dag is a part of another, the index there of each node
+    driven: tuple[int, ...] = ()  #: neurons that are inputs, too, fed by input nodes of their own; never dropped
 
     @property
     def num_levels(self) -> int:
@@ -65,7 +67,7 @@ class Plan:
     def hidden(self) -> BoolArray:
         """(N,) True at the positions of hidden neurons, neither inputs nor outputs: dropout applies to them."""
         hidden = np.ones(self.dag.num_nodes, bool)
-        hidden[: self.dag.num_inputs] = hidden[self.outputs] = False
+        hidden[: self.dag.num_inputs] = hidden[self.outputs] = hidden[self.position[list(self.driven)]] = False
         return readonly(hidden)
 
     @cached_property
@@ -98,20 +100,23 @@ class Plan:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return build_plan, (self.dag, self.layering, self.node_code, self.nodes)
+        return build_plan, (self.dag, self.layering, self.node_code, self.nodes, self.driven)
 
     def __repr__(self) -> str:
         return f"Plan({self.dag!r}, {self.num_levels:,} levels)"
 
 
-def build_plan(dag: Dag, layering: Layering, code: IntArray, nodes: IntArray | None = None) -> Plan:
+def build_plan(
+    dag: Dag, layering: Layering, code: IntArray, nodes: IntArray | None = None, driven: tuple[int, ...] = ()
+) -> Plan:
     """Renumber a Dag in execution order.
 
     Args:
-        dag: The graph.
+        dag: The graph; none of its inputs has incoming edges. `build_driven_plan` plans a graph with driven inputs.
         layering: A layering of this graph.
         code: (N,) the activation code of each node, by node index; ignored for inputs.
         nodes: (N,) if the Dag is a part of another, the index there of each node, by which dropout draws.
+        driven: As in `Plan`.
     """
     check_same_graph(dag, layering)
     neurons = dag.neurons
@@ -138,7 +143,29 @@ def build_plan(dag: Dag, layering: Layering, code: IntArray, nodes: IntArray | N
         position[dag.outputs],
         nodes,
     )
-    return Plan(dag, layering, *(array if array is None else readonly(array) for array in arrays))  # type: ignore[arg-type]
+    fields: Any = (dag, layering, *(array if array is None else readonly(array) for array in arrays), driven)
+    return Plan(*fields)
+
+
+def build_driven_plan(dag: Dag, layering: Layering, code: IntArray, driven: IntArray) -> tuple[Plan, IntArray]:
+    """The plan of a graph with driven inputs: that of a Dag with D input nodes more, which carry their features.
+
+    Args:
+        dag: The graph.
+        layering: A layering of this graph.
+        code: (N,) the activation code of each node, by node index.
+        driven: (D,) the driven inputs; edges outside of `dag` can drive some of them.
+
+    Returns:
+        The plan, whose Dag has nodes 0 to N-1 in common with `dag`; and for each of its E + D edges the edge of `dag`,
+        or E for those out of the new nodes, whose weight is 1.
+    """
+    check_same_graph(dag, layering)
+    with_features, edge = add_feature_nodes(dag, driven)
+    above = int(np.any(layering.level[driven] == 0))  # 1 makes room for the new nodes below a driven node of level 0
+    level = np.concatenate((layering.level + above, np.zeros(len(driven), np.int32)))
+    code = np.concatenate((code, np.zeros(len(driven), np.int32)))
+    return build_plan(with_features, Layering(with_features, level), code, driven=tuple(driven.tolist())), edge
 
 
 def _sort_edges(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

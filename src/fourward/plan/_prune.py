@@ -33,8 +33,9 @@ def prune(plan: Plan) -> PrunedPlan | None:
     edges = index[dag.edges[edge]]
     part = Dag.from_arrays(edges, labels=len(nodes), inputs=index[dag.inputs], outputs=index[dag.outputs])
     level = np.unique(plan.layering.level[nodes], return_inverse=True)[1]
+    driven = tuple(int(index[v]) for v in plan.driven if index[v] >= 0)
     return PrunedPlan(
-        build_plan(part, Layering(part, level), plan.node_code[nodes], nodes),
+        build_plan(part, Layering(part, level), plan.node_code[nodes], nodes, driven),
         part.align(edge, edges, by="index"),
         np.searchsorted(dag.neurons, nodes[part.neurons]),
     )

@@ -7,25 +7,34 @@ from typing import Any
 
 import numpy as np
 
+from fourward.graph._base import BaseGraph
+from fourward.layering._layering import Layering
 from fourward.plan._cost import cost
 from fourward.plan._plan import Plan
 
 
-def summarize(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4) -> dict[str, Any]:
+def summarize(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4, feedback: int = 0) -> dict[str, Any]:
     """Counts, height, degrees, memory and operations, serializable as JSON; arguments as in `cost`."""
-    dag, layering = plan.dag, plan.layering
-    degrees = {"in": dag.in_degree, "out": dag.out_degree}
     return {
-        "nodes": dag.num_nodes,
-        "edges": dag.num_edges,
-        "inputs": dag.num_inputs,
-        "outputs": dag.num_outputs,
+        **summarize_graph(plan.dag, plan.layering),
+        "feedback": feedback,
+        "batch": batch,
+        "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize, feedback=feedback)),
+    }
+
+
+def summarize_graph(graph: BaseGraph, layering: Layering) -> dict[str, Any]:
+    """Counts, height and degrees."""
+    degrees = {"in": graph.in_degree, "out": graph.out_degree}
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "inputs": graph.num_inputs,
+        "outputs": graph.num_outputs,
         "height": layering.height,
         "attenuation": layering.attenuation,
         "widest_layer": int(np.bincount(layering.level).max()),
         "degrees": {
             kind: {"min": int(d.min()), "mean": float(d.mean()), "max": int(d.max())} for kind, d in degrees.items()
         },
-        "batch": batch,
-        "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize)),
     }

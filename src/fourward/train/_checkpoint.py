@@ -22,8 +22,9 @@ from torch import nn
 from fourward import _serialization
 from fourward._serialization import Metadata, Tensors
 from fourward.errors import FileError
-from fourward.graph._dag import Dag
+from fourward.graph._base import BaseGraph
 from fourward.graph._validation import check_text
+from fourward.nn._recurrent import Recurrent
 from fourward.train._model import Model, Scaling
 
 _ADAPTERS = ("input_adapter", "output_adapter")
@@ -53,12 +54,14 @@ def save_checkpoint(path: str | Path, model: Model, run: Metadata | None = None,
     for name, scaling in (("scale.x", model.scale_x), ("scale.y", model.scale_y)):
         if scaling is not None:
             tensors[name] = torch.tensor(np.stack((scaling.mean, scaling.std)), dtype=torch.float64)
-    about = {
+    about: Metadata = {
         "features": model.features,
         "targets": model.targets,
         "classes": None if model.classes is None else list(model.classes),
         "adapters": model.adapters,
     }
+    if isinstance(model.net, Recurrent):
+        about |= {"steps": model.steps, "per_step": model.per_step}
     metadata: Metadata = {"network": network, "model": about, "run": run}
     if state is not None:
         metadata["state"], state_tensors = _split_state(state)
@@ -91,6 +94,8 @@ def load_checkpoint(path: str | Path, *, device: str | None = None) -> Checkpoin
             _read_scaling(tensors["scale.x"], len(about["features"])),
             _read_scaling(tensors["scale.y"], len(about["targets"])) if about["classes"] is None else None,
             adapters=about["adapters"],
+            steps=about.get("steps"),
+            per_step=about.get("per_step") is True,
         )
         for name in _ADAPTERS:
             weights = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}
@@ -101,10 +106,10 @@ def load_checkpoint(path: str | Path, *, device: str | None = None) -> Checkpoin
         return Checkpoint(model.to(net.weight.device).eval(), metadata.get("run"), state)
 
 
-def check_graph(path: str | Path, model: Model, dag: Dag) -> None:
+def check_graph(path: str | Path, model: Model, graph: BaseGraph) -> None:
     """Raise FileError if the model of a checkpoint has another graph."""
-    if dag != model.net.dag:
-        raise FileError(f"{path} is a checkpoint of another graph: expected {dag!r}, got {model.net.dag!r}.")
+    if graph != model.net.graph:
+        raise FileError(f"{path} is a checkpoint of another graph: expected {graph!r}, got {model.net.graph!r}.")
 
 
 def _load_adapter(module: nn.Module, weights: Tensors) -> None:

@@ -35,8 +35,8 @@ _VALUE_BYTES = 16  # peak memory per value of x, while it is converted to float6
 class Data:
     """Samples with their targets, in the units of the table."""
 
-    x: Array  #: (n, features) float64
-    y: Array  #: (n,) class indices in classification; (n, targets) float64 in regression
+    x: Array  #: (n, features) float64, or sequences (n, T, features)
+    y: Array  #: (n,) class indices in classification; (n, targets) float64 in regression; (n, T, ...) for each step
     features: Sequence[str]  #: name of each column of x
     targets: Sequence[str]  #: name of each target; a single one in classification
     classes: Sequence[Any] | None  #: the class of each class index; None in regression
@@ -45,6 +45,16 @@ class Data:
     def task(self) -> Task:
         """Classification if there are classes, else regression."""
         return "regression" if self.classes is None else "classification"
+
+    @property
+    def are_sequences(self) -> bool:
+        """Whether x holds sequences."""
+        return self.x.ndim == 3
+
+    @property
+    def per_step(self) -> bool:
+        """Whether there is a target for each step of the sequences."""
+        return self.y.ndim == (2 if self.classes is not None else 3)
 
     @property
     def digest(self) -> str:
@@ -71,7 +81,8 @@ def read_data(
 
     Args:
         source: "digits", "breast-cancer", "wine", "diabetes"; a table whose first line names its columns; or an
-            npz file with `x` (n, features) and `y` (n,) or, in regression, (n, targets).
+            npz file with `x` (n, features) and `y` (n,) or, in regression, (n, targets). Sequences are
+            (n, T, features); their y may have a target for each step, (n, T) or (n, T, targets).
         target: The target column of a table.
         task: Overrides the rule above.
         drop: Columns of a table to leave out.
@@ -88,7 +99,7 @@ def read_data(
     elif Path(source).suffix.lower() == ".npz":
         _check_fixed_target(source, target, "y")
         arrays = read_arrays(source, ("x", "y"))
-        names = [f"x{k}" for k in range(arrays["x"].shape[1])]
+        names = [f"x{k}" for k in range(arrays["x"].shape[-1])]
         data = _make_data(arrays["x"], arrays["y"], names, "y", task, classes, str(source))
     else:
         data = _read_table(source, target, task, drop, features, classes)
@@ -114,14 +125,17 @@ def bundled(name: str) -> Data:
 
 
 def read_arrays(source: str | Path, names: Sequence[str]) -> dict[str, Array]:
-    """Read arrays of an npz file; x is checked to be (n, features) finite numbers."""
+    """Read arrays of an npz file; x is checked to be (n, features) or (n, T, features) finite numbers."""
     try:
         arrays = _io.read_npz(Path(source), names)
     except FileError as error:
         raise DataError(str(error)) from None
     x = arrays["x"]
-    if x.ndim != 2 or x.dtype.kind not in "iufb" or 0 in x.shape:
-        raise DataError(f"{source}: expected x as numbers of shape (n, features), got {x.dtype} of shape {x.shape}.")
+    if x.ndim not in (2, 3) or x.dtype.kind not in "iufb" or 0 in x.shape:
+        raise DataError(
+            f"{source}: expected x as numbers of shape (n, features), or sequences of shape (n, T, features), got "
+            f"{x.dtype} of shape {x.shape}."
+        )
     check_memory(source, _VALUE_BYTES * x.size, f"x has {x.size:,} values")
     arrays["x"] = x.astype(np.float64)
     _check_finite(arrays["x"], f"{source}: x")
@@ -136,7 +150,7 @@ def read_features(source: str | Path, features: Sequence[str]) -> Array:
         x = read_arrays(source, ["x"])["x"]
     else:
         return _csv.to_numbers(_csv.load_table(source), features, source, required=True)
-    _check_width(x.shape[1], features, source)
+    _check_width(x.shape[-1], features, source)
     return x
 
 
@@ -211,8 +225,15 @@ def _make_data(
     where: str,
 ) -> Data:
     """Data for a task, which is inferred from the target's values if it is None."""
-    if raw.ndim == 2 and raw.shape[1] == 1:
+    if raw.ndim == 2 and raw.shape[1] == 1 and x.ndim == 2:
         raw = raw[:, 0]
+    per_step = x.ndim == 3 and raw.shape[:2] == x.shape[:2] and raw.ndim in (2, 3)
+    if per_step:
+        raw = raw[..., 0] if raw.ndim == 3 and raw.shape[2] == 1 else raw
+        flat = _make_data(
+            x.reshape(-1, x.shape[2]), raw.reshape(-1, *raw.shape[2:]), features, target, task, classes, where
+        )
+        return replace(flat, x=x, y=flat.y.reshape(*x.shape[:2], *flat.y.shape[1:]))
     if len(raw) != len(x) or raw.ndim > 2 or raw.dtype.kind not in "iufbU":
         raise DataError(
             f"{where}: expected a target, number or text, for each of {pluralize(len(x), 'sample')}, "

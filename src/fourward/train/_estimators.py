@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fourward.errors import require
+from fourward.errors import OptionError, require
 from fourward.graph import generate
 from fourward.graph._dag import Dag
-from fourward.graph._spec import resolve_graph
+from fourward.graph._digraph import Digraph
+from fourward.graph._spec import resolve_digraph, resolve_graph
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.train._config import Schedule
 from fourward.train._data import Array, split
 from fourward.train._model import Model, Scaling
@@ -38,7 +40,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
 
     def __init__(
         self,
-        graph: Dag | str | None = None,
+        graph: Dag | Digraph | str | None = None,
         *,
         activation: str = "relu",
         dropout: float = 0.0,
@@ -53,7 +55,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         validation_fraction: float = 0.15,
         random_state: Any = None,
         device: str = "cpu",
+        steps: int | None = None,
     ) -> None:
+        self.steps = steps
         self.graph, self.activation, self.dropout, self.adapters = graph, activation, dropout, adapters
         self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
         self.weight_decay, self.schedule, self.label_smoothing = weight_decay, schedule, label_smoothing
@@ -82,14 +86,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
 
     def _make_model(self, x: Array, y: Array, classes: list[Any] | None, seed: int) -> Model:
         width = y.shape[1] if classes is None else len(classes)
-        net = FourWard(
-            self._make_dag(x.shape[1], width),
-            self.activation,
-            None if self.adapters else "identity",
-            init="kaiming_normal",
-            dropout=self.dropout,
-            seed=seed,
-        )
+        options: dict[str, Any] = {"init": "kaiming_normal", "dropout": self.dropout, "seed": seed}
+        options["output_activation"] = None if self.adapters else "identity"
+        graph = self._make_graph(x.shape[1], width)
+        net: FourWard | Recurrent
+        if isinstance(graph, Digraph):
+            net = Recurrent(graph, self.activation, **options)
+        else:
+            net = FourWard(graph, self.activation, **options)
         return Model(
             net,
             [f"x{k}" for k in range(x.shape[1])],
@@ -99,12 +103,18 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
             Scaling.fit(y) if classes is None else None,
             adapters=self.adapters,
             seed=seed,
+            steps=self.steps,
         )
 
-    def _make_dag(self, features: int, width: int) -> Dag:
+    def _make_graph(self, features: int, width: int) -> Dag | Digraph:
         if self.graph is None:
-            return generate.rewired_mlp([features, 32, 32, width], 0.25, seed=0)
-        return self.graph if isinstance(self.graph, Dag) else resolve_graph(self.graph).dag
+            dag = generate.rewired_mlp([features, 32, 32, width], 0.25, seed=0)
+            return dag if self.steps is None else Digraph.from_edges(dag.edges, nodes=dag.num_nodes)
+        if isinstance(self.graph, str):
+            return resolve_graph(self.graph).dag if self.steps is None else resolve_digraph(self.graph).graph
+        if isinstance(self.graph, Digraph) and self.steps is None:
+            raise OptionError("a Digraph needs a number of steps. Pass steps=5, for example.")
+        return self.graph
 
     def _predict(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -117,8 +127,8 @@ class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # s
     Features are standardised. Linear adapters join them to the network's inputs, and its outputs to the classes.
 
     Args:
-        graph: A Dag, or a description of one: a graph file, "er:64:0.2:0", "c-elegans". Default: an MLP with two hidden
-            layers of 32 neurons that fits the data, a quarter of whose edges are rewired at random.
+        graph: A Dag or a Digraph, or a description of one: a graph file, "er:64:0.2:0", "c-elegans". Default: an MLP
+            with two hidden layers of 32 neurons that fits the data, a quarter of whose edges are rewired at random.
         activation: Activation of all neurons.
         dropout: Probability of dropping a hidden neuron in a step.
         adapters: Whether there are linear adapters. Without them, features are the inputs, outputs are the classes or
@@ -134,6 +144,8 @@ class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # s
         random_state: Seed of the weights, dropout, the order of the samples and the validation split; None draws one
             from the system.
         device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
+        steps: Keep the feedback of the graph, a Digraph or a description of one, and read the outputs after this
+            number of steps with the same features. None: a Dag.
 
     After `fit` it has `classes_`, `history_`, `n_iter_` and `model_`, a `fourward.train.Model` whose `net` is the
     network.

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from fourward._serialization import corrupt_file_errors
 from fourward.errors import DataError, OptionError, Repair
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.train import _checkpoint
 from fourward.train._config import RunConfig
 from fourward.train._data import Array, Data, is_table, read_data, read_features, split
@@ -24,7 +27,7 @@ def evaluate(
     data: str | None = None,
     target: str | None = None,
     *,
-    graph: Dag | None = None,
+    graph: Dag | Digraph | None = None,
     device: str = "cpu",
 ) -> dict[str, Any]:
     """Metrics of a trained model: accuracy, loss and metrics of each class, or R2 and errors in the target's units.
@@ -45,7 +48,7 @@ def load_evaluation(
     data: str | None = None,
     target: str | None = None,
     *,
-    graph: Dag | None = None,
+    graph: Dag | Digraph | None = None,
     device: str = "cpu",
 ) -> tuple[Model, Array, Array]:
     """A trained model, and the features and targets to evaluate it on; arguments as in `evaluate`."""
@@ -72,13 +75,21 @@ def predict_rows(path: str | Path, data: str, *, device: str = "cpu") -> tuple[l
     """Column names and rows: the class and the probability of each class, or the targets."""
     model, _, _ = _checkpoint.load_checkpoint(path, device=device)
     predicted = model.predict(read_features(data, model.features))
+    index, first = _number_rows(predicted)
+    flat = predicted.reshape(-1, predicted.shape[-1])
     if model.classes is None:
-        return ["row", *model.targets], ([k, *values] for k, values in enumerate(predicted.tolist(), 1))
+        return [*first, *model.targets], ([*k, *values] for k, values in zip(index, flat.tolist(), strict=True))
     classes = model.classes
-    names = ["row", model.targets[0], *(f"p({name})" for name in classes)]
-    best = predicted.argmax(1).tolist()
-    pairs = zip(best, predicted.tolist(), strict=True)
-    return names, ([k, classes[b], *values] for k, (b, values) in enumerate(pairs, 1))
+    names = [*first, model.targets[0], *(f"p({name})" for name in classes)]
+    rows = zip(index, flat.argmax(1).tolist(), flat.tolist(), strict=True)
+    return names, ([*k, classes[best], *values] for k, best, values in rows)
+
+
+def _number_rows(predicted: Array) -> tuple[list[tuple[int, ...]], list[str]]:
+    """The numbers of each row, and of its steps if there are predictions for them; the names of these columns."""
+    shape = predicted.shape[:-1]
+    numbers = np.indices(shape).reshape(len(shape), -1).T + 1
+    return [tuple(row) for row in numbers.tolist()], ["row", "step"][: len(shape)]
 
 
 def write_rows(names: list[str], rows: Iterator[list[Any]], file: TextIO) -> None:

@@ -47,7 +47,8 @@ def fit(
     Args:
         model: Any module, (B, features) -> (B, classes) or (B, targets).
         x: Features (n, ...), preferably standardised.
-        y: Class indices (n,), or targets (n,) or (n, targets).
+        y: Class indices (n,), or targets (n,) or (n, targets); for models that return (B, T, ...) from sequences
+            (n, T, features), one for each step: (n, T) or (n, T, targets).
         task: "classification" minimises the cross-entropy, "regression" the mean squared error.
         validation: Validation x and y, evaluated after each epoch.
         epochs: Maximum number of passes over the samples.
@@ -99,15 +100,17 @@ def fit(
 
 
 def as_samples(x: Any, y: Any, task: Task, dtype: torch.dtype) -> Samples:
-    """Tensors in a model's dtype, checked: class indices (n,), or targets (n, targets)."""
+    """Tensors in a model's dtype, checked: class indices (n,) or targets (n, targets); (n, T, ...) for each step."""
     x, y = torch.as_tensor(x).to(dtype), torch.as_tensor(y)
     if len(x) == 0 or len(x) != len(y):
         raise DataError(f"expected as many samples as targets, and at least one: got {len(x):,} and {len(y):,}.")
     if task == "regression":
-        return x, y.to(dtype).reshape(len(y), -1)
+        per_step = x.dim() == 3 and y.dim() == 3 and y.shape[:2] == x.shape[:2]
+        return x, y.to(dtype) if per_step else y.to(dtype).reshape(len(y), -1)
     if task != "classification":
         raise OptionError(f"task must be 'classification' or 'regression', got {task!r}.")
-    if y.dim() != 1 or y.is_floating_point() or y.min() < 0:
+    per_step = x.dim() == 3 and y.dim() == 2 and y.shape == x.shape[:2]
+    if not (y.dim() == 1 or per_step) or y.is_floating_point() or y.min() < 0:
         raise DataError(
             f"expected y as non-negative integer class indices of shape (n,), got {y.dtype} of shape {tuple(y.shape)}.",
             Repair("task", "regression", "train on targets that are numbers"),

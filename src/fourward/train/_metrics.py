@@ -17,6 +17,8 @@ def compute_metrics(model: Model, x: Array, y: Array) -> dict[str, Any]:
     A metric that isn't finite, such as the R2 of a constant target, is None.
     """
     predicted = model.predict(x)
+    if model.per_step:  # the metrics are those of all steps
+        predicted, y = predicted.reshape(-1, predicted.shape[-1]), y.reshape(-1, *y.shape[2:])
     if model.classes is None:
         return {"task": "regression", "samples": len(x)} | _regression_metrics(model, predicted, y)
     return {"task": "classification", "samples": len(x)} | _classification_metrics(model, predicted, y)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward.errors import DataError, Repair
+from fourward.errors import DataError, OptionError, Repair
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.train._data import Array, Task
 
 _ROWS_PER_CALL = 4096  # bounds the memory of `predict`
@@ -26,7 +27,8 @@ class Scaling:
 
     @classmethod
     def fit(cls, values: Array) -> Scaling:
-        """The scaling that standardises these values."""
+        """The scaling that standardises the columns of these values, (n, columns) or sequences (n, T, columns)."""
+        values = values.reshape(-1, values.shape[-1])
         with np.errstate(over="ignore", invalid="ignore"):
             std = values.std(0)
         large = np.flatnonzero(~np.isfinite(std))
@@ -60,11 +62,14 @@ class Model(nn.Module):
         adapters: Whether there are linear layers. Without them, features are the inputs, and outputs the classes or
             targets.
         seed: Seed of the adapters' weights.
+        steps: For a Recurrent: the number of steps with the same features, after which its outputs are read; None if
+            its samples are sequences.
+        per_step: Whether there is a target for each step of a sequence, instead of one for the sequence.
     """
 
     def __init__(
         self,
-        net: FourWard,
+        net: FourWard | Recurrent,
         features: Sequence[str],
         targets: Sequence[str],
         classes: Sequence[Any] | None,
@@ -73,8 +78,12 @@ class Model(nn.Module):
         *,
         adapters: bool = True,
         seed: int = 0,
+        steps: int | None = None,
+        per_step: bool = False,
     ) -> None:
         super().__init__()
+        _check_steps(net, steps, per_step)
+        self.steps, self.per_step = steps, per_step
         self.net, self.features, self.targets, self.classes = net, list(features), list(targets), classes
         self.scale_x, self.scale_y, self.adapters = scale_x, scale_y, adapters
         width = len(self.targets) if classes is None else len(classes)
@@ -91,12 +100,30 @@ class Model(nn.Module):
         return "regression" if self.classes is None else "classification"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardised features (B, features) -> logits (B, classes) or standardised targets (B, targets)."""
-        result: Tensor = self.output_adapter(self.net(self.input_adapter(x)))
+        """Standardised features (B, features) -> logits (B, classes) or standardised targets (B, targets).
+
+        Sequences are (B, T, features); with targets for each step, the result is (B, T, ...).
+        """
+        result: Tensor = self.output_adapter(self.run_network(self.input_adapter(x)))
         return result
 
+    def run_network(self, inputs: Tensor) -> Tensor:
+        """Inputs of the network, (B, num_inputs) or (B, T, num_inputs), to its outputs that targets are read from."""
+        if not isinstance(self.net, Recurrent):
+            outputs: Tensor = self.net(inputs)
+            return outputs
+        if self.steps is not None:
+            return self.net.steps(inputs, self.steps)
+        time = 1 if self.net.batch_first else 0
+        y: Tensor = self.net(inputs.transpose(1, time))[0].transpose(1, time)
+        return y if self.per_step else y[:, -1]
+
     def predict(self, x: Array) -> Array:
-        """Features (n, features) -> probabilities (n, classes) or targets (n, targets), in the units of the table."""
+        """Features (n, features) -> probabilities (n, classes) or targets (n, targets), in the units of the table.
+
+        Sequences are (n, T, features); with targets for each step, the result is (n, T, ...).
+        """
+        self._check_samples(x)
         weight = self.net.weight
         scaled = torch.as_tensor(self.scale_x.apply(x)).to(weight.dtype)
         training = self.training
@@ -111,6 +138,11 @@ class Model(nn.Module):
         """One network from unscaled features to logits, or to unscaled targets; see `fourward.exchange.fold`."""
         from fourward.exchange import fold
 
+        if isinstance(self.net, Recurrent):
+            raise OptionError(
+                "a model around a network with feedback can't be folded into one network. Export model.net, or pass "
+                "--network-only at the command line, which leaves out its linear layers and scaling."
+            )
         return fold(
             self.net,
             self.input_adapter,
@@ -136,6 +168,12 @@ class Model(nn.Module):
         error: float = ((actual - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
         return error
 
+    def _check_samples(self, x: Array) -> None:
+        takes_sequences = isinstance(self.net, Recurrent) and self.steps is None
+        if x.ndim != (3 if takes_sequences else 2):
+            kind = "sequences (n, T, features)" if takes_sequences else "samples (n, features)"
+            raise DataError(f"expected {kind}, as the model was trained on, got shape {x.shape}.")
+
     def _check_widths(self, width: int) -> None:
         dag, columns = self.net.dag, "targets" if self.classes is None else "classes"
         for expected, count, name, ends in (
@@ -148,6 +186,17 @@ class Model(nn.Module):
                     f"{ends}, got {count:,}. Choose a graph that fits.",
                     Repair("adapters", True, "put linear layers between them"),
                 )
+
+
+def _check_steps(net: FourWard | Recurrent, steps: int | None, per_step: bool) -> None:
+    if not isinstance(net, Recurrent):
+        if steps is not None or per_step:
+            raise OptionError(
+                "steps are for networks with feedback, but this one has none. Omit them, or keep the feedback of its "
+                "graph: pass a Digraph, or --recurrent at the command line."
+            )
+    elif steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise OptionError(f"steps must be an int of at least 1, got {steps!r}.")
 
 
 def linear(inputs: int, outputs: int, seed: int, dtype: torch.dtype) -> nn.Linear:

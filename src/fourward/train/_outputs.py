@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fourward.errors import summarize
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.plan.activations import ACTIVATIONS
 from fourward.train._data import Task
 from fourward.train._model import Model
@@ -22,31 +23,31 @@ def warn_of_bounded_outputs(model: nn.Module, task: Task, y: Tensor, stacklevel:
     net = _last_network(model)
     if net is None:
         return
-    neurons = {v: k for k, v in enumerate(net.dag.neurons.tolist())}
+    neurons = {v: k for k, v in enumerate(net.graph.neurons.tolist())}
     activations, limited = net.neuron_activations(), []
-    for j, v in enumerate(net.dag.outputs.tolist()):
+    for j, v in enumerate(net.graph.outputs.tolist()):
         activation = activations[neurons[v]] if v in neurons else None  # None: an input that is an output
         if not isinstance(activation, str):
             continue
         lower, upper = ACTIVATIONS[activation].bounds
         least, greatest = -math.inf, math.inf
-        if task == "regression" and j < y.shape[1]:
-            least, greatest = y[:, j].min().item(), y[:, j].max().item()
+        if task == "regression" and j < y.shape[-1]:
+            least, greatest = y[..., j].min().item(), y[..., j].max().item()
         if least < lower or greatest > upper:
             limited.append(activation)
     if limited:
         values = "logits may be any numbers" if task == "classification" else "some targets are outside of its range"
         warnings.warn(
-            f"{len(limited)} of {net.dag.num_outputs} outputs of the network have the activation "
+            f"{len(limited)} of {net.graph.num_outputs} outputs of the network have the activation "
             f"{summarize(dict.fromkeys(limited))}, but {values}, so it can't learn them. Create the network with "
             'output_activation="identity", or put a linear layer behind it.',
             stacklevel=stacklevel + 1,
         )
 
 
-def _last_network(model: nn.Module) -> FourWard | None:
-    """The FourWard whose outputs are the model's; None where something follows it, or where that is unknown."""
-    if isinstance(model, FourWard):
+def _last_network(model: nn.Module) -> FourWard | Recurrent | None:
+    """The network whose outputs are the model's; None where something follows it, or where that is unknown."""
+    if isinstance(model, FourWard | Recurrent):
         return model
     if isinstance(model, Model):
         return None if model.adapters else model.net

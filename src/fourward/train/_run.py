@@ -26,7 +26,9 @@ from fourward._files import BEST, LAST, remove_temporaries, replacing
 from fourward._serialization import corrupt_file_errors
 from fourward.errors import DataError, FileError, FourwardError, OptionError, Repair, TrainingError
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.train import _checkpoint
 from fourward.train._callbacks import Callback, CheckpointCallback, TensorBoard
 from fourward.train._config import RunConfig
@@ -57,7 +59,7 @@ class RunResult:
     def constant_output(self) -> bool:
         """Whether the network returns the same for all sample inputs, though they differ."""
         with torch.no_grad():
-            out = self.model.net(self.sample_inputs)
+            out = self.model.run_network(self.sample_inputs)
         return bool((out == out[:1]).all()) and not bool((self.sample_inputs == self.sample_inputs[:1]).all())
 
 
@@ -86,12 +88,13 @@ class SaveError(ResumableError, TrainingError):
 
 
 def start_run(
-    graph: Dag | FourWard,
+    graph: Dag | Digraph | FourWard | Recurrent,
     config: RunConfig,
     out: str | Path,
     *,
     adapters: bool = True,
     network: Mapping[str, Any] | None = None,
+    steps: int | None = None,
     callbacks: Sequence[Callback] = (),
     device: str = "auto",
     devices: int = 1,
@@ -100,11 +103,14 @@ def start_run(
     """Train a graph, or a network from its current weights, in a new folder.
 
     Args:
-        graph: A Dag, from which a network is made, or a network.
+        graph: A Dag or a Digraph, from which a network is made, or a network.
         config: Data and hyperparameters.
         out: The folder.
         adapters: Whether linear layers join features to inputs, and outputs to classes or targets.
-        network: Options of FourWard, for a Dag. Without adapters its outputs have no activation by default.
+        network: Options of FourWard or Recurrent, for a graph. Without adapters its outputs have no activation by
+            default.
+        steps: For a Digraph or a Recurrent on a table: the number of steps with the same features, after which the
+            outputs are read. Sequences have theirs.
         callbacks: Called every 32 steps and after each epoch.
         device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
         devices: Number of devices of this machine; each batch is split over them. Ignored under torchrun, which sets
@@ -119,10 +125,12 @@ def start_run(
         raise OptionError(f"{out} already contains a run. Continue it with resume_run, or choose another folder.")
     data = _read(config)
     train, _, _ = _split(data, config)
-    if isinstance(graph, Dag):
+    _check_samples(data, graph, steps, config.data)
+    if isinstance(graph, Dag | Digraph):
         outputs = {} if adapters else {"output_activation": "identity"}
         options: dict[str, Any] = {"init": "kaiming_normal", "seed": config.train.seed}
-        graph = FourWard(graph, **options | outputs | dict(network or {}))
+        options |= outputs | dict(network or {})
+        graph = FourWard(graph, **options) if isinstance(graph, Dag) else Recurrent(graph, **options)
     model = Model(
         graph,
         data.features,
@@ -132,6 +140,8 @@ def start_run(
         Scaling.fit(data.y[train]) if data.classes is None else None,
         adapters=adapters,
         seed=config.train.seed,
+        steps=steps,
+        per_step=data.per_step,
     )
     warn_of_bounded_outputs(model, data.task, _standardise(model, data, train)[1], stacklevel=2)
     out.mkdir(parents=True, exist_ok=True)
@@ -143,7 +153,7 @@ def start_run(
 def resume_run(
     out: str | Path,
     *,
-    graph: Dag | FourWard | None = None,
+    graph: Dag | Digraph | FourWard | Recurrent | None = None,
     data: str | None = None,
     callbacks: Sequence[Callback] = (),
     device: str = "auto",
@@ -169,7 +179,7 @@ def resume_run(
     with corrupt_file_errors(path):
         config, digest = RunConfig.from_json(run["config"]), run["digest"]
     if graph is not None:
-        _checkpoint.check_graph(path, model, graph if isinstance(graph, Dag) else graph.dag)
+        _checkpoint.check_graph(path, model, graph if isinstance(graph, Dag | Digraph) else graph.graph)
     config = replace(config, data=config.find_data() if data is None else data)
     samples = _read(config)
     if samples.digest != digest:
@@ -179,6 +189,21 @@ def resume_run(
 
 def _read(config: RunConfig) -> Data:
     return read_data(config.data, config.target, task=config.task, drop=config.drop)
+
+
+def _check_samples(data: Data, graph: object, steps: int | None, source: str) -> None:
+    """Check that the samples are sequences where steps aren't chosen, and that the network takes steps."""
+    if not isinstance(graph, Digraph | Recurrent):
+        if data.are_sequences:
+            raise DataError(
+                f"{source} holds sequences, which only networks with feedback take. Pass a Digraph, or --recurrent at "
+                "the command line."
+            )
+    elif data.are_sequences and steps is not None:
+        raise OptionError(f"{source} holds sequences, which have their own number of steps. Omit steps.")
+    elif not data.are_sequences and steps is None:
+        message = f"{source} is a table, so a network with feedback needs a number of steps."
+        raise OptionError(message, Repair("steps", ..., "choose it, for example 5"))
 
 
 def _split(data: Data, config: RunConfig) -> tuple[Array, Array, Array]:

@@ -179,18 +179,24 @@ class Trainer:
         self.model.train()
         loss, correct = self.devices.sum(sums).tolist()
         if self.task == "classification":
-            return loss / len(x), correct / len(x)
-        spread = (y.double() - y.double().mean(0)).square().sum().item() / y.shape[-1]
+            return loss / len(x), correct / y.numel()
+        per_sample = y.double().flatten(0, -2)
+        spread = (per_sample - per_sample.mean(0)).square().sum().item() / y[0].numel()
         return loss / len(x), 1 - loss / spread if spread else math.nan
 
     def _summed_loss(self, out: Tensor, y: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Sum of the samples' losses."""
+        """Sum of the samples' losses; the loss of a sample with a target for each step is the mean over its steps."""
+        steps = y.shape[1] if y.dim() == (3 if self.task == "regression" else 2) else 1
+        if steps > 1 or (out.dim() == 3 and out.shape[1] == 1):
+            if out.shape[:2] != (len(y), steps):
+                raise DataError(f"expected the model to return (B, {steps:,}, ...), got {tuple(out.shape)}.")
+            out, y = out.flatten(0, 1), y.flatten(0, 1)
         if out.dim() != 2 or out.shape[1] < self.width or (self.task == "regression" and out.shape[1] > self.width):
             columns = "targets" if self.task == "regression" else "classes"
             raise DataError(f"expected the model to return (B, {self.width:,}) {columns}, got {tuple(out.shape)}.")
         if self.task == "regression":
-            return functional.mse_loss(out, y, reduction="sum") / y.shape[-1]
-        return functional.cross_entropy(out, y, reduction="sum", label_smoothing=label_smoothing)
+            return functional.mse_loss(out, y, reduction="sum") / (y.shape[-1] * steps)
+        return functional.cross_entropy(out, y, reduction="sum", label_smoothing=label_smoothing) / steps
 
     def _reduce_loss_sum(self) -> None:
         if self.devices.world_size > 1:

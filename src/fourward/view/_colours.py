@@ -10,6 +10,7 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, OptionError
 from fourward.graph._attributes import find_attribute
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
 from fourward.graph._feedback import find_reached
 from fourward.layering import Layering
@@ -45,7 +46,7 @@ class NodeColours(NamedTuple):
         return self._replace(values=self.values[nodes])
 
 
-def read_colours(colour: Any, dag: Dag, label: str | None = None) -> NodeColours:
+def read_colours(colour: Any, dag: BaseGraph, label: str | None = None) -> NodeColours:
     """Check what is to colour the nodes: the name of an attribute, or a number for each node."""
     name = colour if isinstance(colour, str) else label or ""
     column: Any = find_attribute(dag.attributes, colour) if isinstance(colour, str) else colour

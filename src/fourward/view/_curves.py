@@ -13,6 +13,7 @@ import torch
 
 from fourward.errors import InputError, OptionError, require
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.view._histograms import use_integer_ticks
 from fourward.view._layout import FloatArray
 from fourward.view._palette import current_palette
@@ -108,7 +109,7 @@ def _parse_number(name: str, text: str | None) -> float | None:
 
 
 def activation_map(
-    net: FourWard,
+    net: FourWard | Recurrent,
     x: torch.Tensor,
     path: str | Path | None = None,
     *,
@@ -118,7 +119,8 @@ def activation_map(
 
     Args:
         net: The network.
-        x: (S, num_inputs) samples, such as some that training didn't see.
+        x: (S, num_inputs) samples, such as some that training didn't see; of a Recurrent also sequences (S, T,
+            num_inputs), after whose last step the activations are drawn.
         path: A PNG, SVG or PDF file to write, by its suffix.
         samples: How many to draw at most, from the first on.
     """
@@ -127,7 +129,7 @@ def activation_map(
 
     if samples < 1:
         raise OptionError(f"samples must be at least 1, got {samples}.")
-    if x.dim() != 2 or len(x) == 0:
+    if x.dim() not in ((2, 3) if isinstance(net, Recurrent) else (2,)) or len(x) == 0:
         raise InputError(f"expected x of shape (samples, {net.dag.num_inputs}), got {tuple(x.shape)}.")
     mean = mean_activations(net, x[:samples])
     picture = Picture(8, 5.5)
@@ -143,7 +145,7 @@ def activation_map(
     return picture
 
 
-def mean_activations(net: FourWard, x: torch.Tensor) -> FloatArray:
+def mean_activations(net: FourWard | Recurrent, x: torch.Tensor) -> FloatArray:
     """(H, S) the mean absolute activation of each layer for each sample, some samples at a time."""
     layering = net.layering
     level = torch.as_tensor(np.array(layering.level), dtype=torch.int64)

@@ -10,10 +10,13 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import OptionError, require
+from fourward.graph._base import BaseGraph
 from fourward.graph._convert import Labels
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.layering._layering import Layering
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.view._colours import NodeColours, draw_coloured_nodes, keep_paths, read_colours
 from fourward.view._density import draw_density
 from fourward.view._histograms import draw_degrees, draw_layer_sizes, draw_weights, use_integer_ticks
@@ -23,6 +26,7 @@ from fourward.view._subject import Subject, build_subject, colour_limit, describ
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.path import Path as Curve
 
     from fourward.view._figure import Picture
 
@@ -30,6 +34,9 @@ Kind = Literal["auto", "lines", "density"]
 
 MAX_EDGES, MAX_NODES = 12_000, 3_000  #: largest graph that kind="auto" draws with lines
 MARKERS = (">", "o", "o", "s", ">")  #: shape of each of IO_KINDS, for readers who can't tell the colours apart
+
+DASHES = (0, (4, 2.5))  #: line style of feedback edges
+LOOP_HEIGHT = 0.05  #: how far the controls of a self-loop are above its node
 
 MIN_FONT, MAX_FONT = 5.5, 8.5  #: size of a node's name, in points
 LETTER_WIDTH = 0.62  #: relative to the font size
@@ -39,7 +46,7 @@ MIN_SPLIT_LETTERS = 7  #: letters of a name that is cut in its middle
 
 
 def draw(
-    net_or_dag: FourWard | Dag,
+    net_or_dag: FourWard | Recurrent | Dag | Digraph,
     path: str | Path | None = None,
     *,
     title: str | None = None,
@@ -53,14 +60,15 @@ def draw(
     """Draw a network or a graph layer by layer, with histograms of its degrees, weights and layer sizes.
 
     Sources and sinks have their own marks, or inputs and outputs if those are other nodes. Colours follow
-    matplotlib's style: `with matplotlib.style.context("dark_background")` draws on dark paper.
+    matplotlib's style: `with matplotlib.style.context("dark_background")` draws on dark paper. Feedback edges are
+    dashed.
 
     Args:
-        net_or_dag: A network, whose weights colour the edges, or a Dag.
+        net_or_dag: A network, whose weights colour the edges, or a graph.
         path: A PNG, SVG or PDF file to write, by its suffix.
         title: Default: the size of the graph.
         layering: The layers to draw. Default: those of the network, or the paper's for a Dag.
-        weight: (E,) numbers that colour the edges of a Dag, such as synaptic strengths; a network has its own.
+        weight: (E,) numbers that colour the edges of a graph, such as synaptic strengths; a network has its own.
         kind: "lines" draws every node and edge, "density" the number of edges between layers; "auto" chooses lines
             for graphs that are small enough, or whose nodes are coloured.
         colour: What colours the nodes instead of their place in the graph: the name of an attribute, such as "class",
@@ -89,13 +97,13 @@ def draw(
         check_suffix(path)  # raises early for an unknown suffix
     reason, most_edges = "", MAX_EDGES if kind == "auto" else None
     if kind == "auto":
-        is_small = subject.dag.num_edges <= MAX_EDGES and subject.dag.num_nodes <= MAX_NODES
+        is_small = subject.graph.num_edges <= MAX_EDGES and subject.dag.num_nodes <= MAX_NODES
         is_small |= colours is not None
         kind, reason = ("lines", "") if is_small else ("density", ", too many for lines")
     if kind == "density" and colours is not None:
         raise OptionError("kind='density' draws no nodes that colour= could colour. Omit one of them.")
     picture = _compose(subject, kind, reason, colours, most_edges)
-    picture.set_title(title or describe(subject.dag))
+    picture.set_title(title or describe(subject.graph))
     if path is not None:
         picture.save(path)
     return picture
@@ -107,38 +115,38 @@ def _compose(
     """Everything but the title; `reason` says why "auto" chose density."""
     from fourward.view._figure import Picture
 
-    dag, layering = subject.dag, subject.layering
-    weight = subject.weight if dag.num_edges else None
-    width, height = _figure_size(dag, layering) if kind == "lines" else (9.0, 7.5)
+    graph, layering = subject.graph, subject.layering
+    weight = subject.weight if graph.num_edges else None
+    width, height = _figure_size(graph, layering) if kind == "lines" else (9.0, 7.5)
     picture = Picture(width + 3.6, height)
     rows = 2 if weight is None else 3
     grid = picture.add_gridspec(rows, 2, width_ratios=[width, 3.6])
     main = picture.add_subplot(grid[:, 0])
-    draw_degrees(picture.add_subplot(grid[0, 1]), dag)
+    draw_degrees(picture.add_subplot(grid[0, 1]), graph)
     draw_layer_sizes(picture.add_subplot(grid[1, 1]), layering)
     if weight is not None:
         draw_weights(picture.add_subplot(grid[2, 1]), weight)
     if kind == "lines":
-        num_named = draw_layers(main, dag, layering, weight, names=True, colours=colours, most_edges=most_edges)
-        shown = dag.num_edges if most_edges is None else min(dag.num_edges, most_edges)
-        edges = "every edge" if shown == dag.num_edges else f"at most {shown:,} of {dag.num_edges:,} edges"
-        caption = f"Shown: every node and {edges}, and the names of {num_named:,} of {dag.num_nodes:,} nodes."
+        num_named = draw_layers(main, graph, layering, weight, names=True, colours=colours, most_edges=most_edges)
+        shown = graph.num_edges if most_edges is None else min(graph.num_edges, most_edges)
+        edges = "every edge" if shown == graph.num_edges else f"at most {shown:,} of {graph.num_edges:,} edges"
+        caption = f"Shown: every node and {edges}, and the names of {num_named:,} of {graph.num_nodes:,} nodes."
     else:
-        caption = draw_density(main, layering, reason)
+        caption = draw_density(main, graph, layering, reason)
     picture.supxlabel(caption, fontsize=8)
     return picture
 
 
-def _figure_size(dag: Dag, layering: Layering) -> tuple[float, float]:
+def _figure_size(graph: BaseGraph, layering: Layering) -> tuple[float, float]:
     """Width and height in inches that leave room for most names, within what a screen can show."""
-    width = (layering.height + 1) * 1.25 * LETTER_WIDTH * MIN_FONT * min(_typical_length(dag.labels), 10) / 72
+    width = (layering.height + 1) * 1.25 * LETTER_WIDTH * MIN_FONT * min(_typical_length(graph.labels), 10) / 72
     height = np.bincount(layering.level).max() * 0.22
     return float(np.clip(width, 9, 24)), float(np.clip(height, 7, 14))
 
 
 def draw_layers(
     axes: Axes,
-    dag: Dag,
+    graph: BaseGraph,
     layering: Layering,
     weight: FloatArray | None = None,
     *,
@@ -151,7 +159,7 @@ def draw_layers(
 
     Args:
         axes: Axes to draw into.
-        dag: The graph.
+        graph: The graph; feedback edges are dashed.
         layering: Its layering.
         weight: (E,) of the edges.
         names: Whether to write the nodes' labels where they fit.
@@ -162,9 +170,9 @@ def draw_layers(
     Returns:
         How many names were written.
     """
-    y = layout_nodes(dag, layering)
+    y = layout_nodes(graph.dag, layering)
     xy = np.column_stack((layering.level.astype(np.float64), y))
-    overshoot = _draw_edges(axes, dag, xy, bend_edges(dag, layering, y), weight, most_edges)
+    overshoot = _draw_edges(axes, graph, xy, bend_edges(graph, layering, y), weight, most_edges)
     axes.set(xlabel="layer", yticks=[], ylim=(-overshoot, 1 + overshoot))
     width, height = _size_in_points(axes)
     margin = _compute_margin(layering, width, names)
@@ -201,37 +209,53 @@ def _draw_nodes(axes: Axes, layering: Layering, xy: FloatArray, radius: FloatArr
 
 
 def _draw_edges(
-    axes: Axes, dag: Dag, xy: FloatArray, bend: FloatArray, weight: FloatArray | None, most_edges: int | None
+    axes: Axes, graph: BaseGraph, xy: FloatArray, bend: FloatArray, weight: FloatArray | None, most_edges: int | None
 ) -> float:
     """Draw the edges; returns how far they, or nodes, reach below y=0 and above y=1."""
     from matplotlib.collections import PathCollection
-    from matplotlib.path import Path as Curve
 
     from fourward.view._figure import sign_colormap
 
-    order = np.arange(dag.num_edges) if weight is None else np.argsort(np.abs(weight))  # strong edges on top
-    if most_edges is not None and dag.num_edges > most_edges:
-        order = order[:: dag.num_edges // most_edges + 1] if weight is None else order[-most_edges:]
-    begin, end = xy[dag.source[order]], xy[dag.target[order]]
-    control = (begin + end) / 2
-    overshoot = max(0.04, float((np.abs(control[:, 1] + bend[order] - 0.5) - 0.48).max(initial=0.0)))
-    control[:, 1] += 2 * bend[order]  # a quadratic Bezier curve goes half as far as its control point
-    codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
-    curves = [Curve(points, codes) for points in np.stack((begin, control, end), 1)]
-    opacity = float(np.clip(1500 / max(dag.num_edges, 1), 0.12, 0.9))
+    order = np.arange(graph.num_edges) if weight is None else np.argsort(np.abs(weight))  # strong edges on top
+    if most_edges is not None and graph.num_edges > most_edges:
+        order = order[:: graph.num_edges // most_edges + 1] if weight is None else order[-most_edges:]
+    middle = (xy[graph.source[order], 1] + xy[graph.target[order], 1]) / 2
+    overshoot = max(0.04, float((np.abs(middle + bend[order] - 0.5) - 0.48).max(initial=0.0)))
+    curves = _trace_edges(xy[graph.source[order]], xy[graph.target[order]], bend[order])
+    opacity = float(np.clip(1500 / max(graph.num_edges, 1), 0.12, 0.9))
     style: dict[str, Any] = {"facecolors": "none", "alpha": opacity, "zorder": 1, "in_layout": False}
     palette = current_palette()
+    is_feedback = order >= graph.dag.num_edges
+    if is_feedback.any():
+        style["linestyles"] = [DASHES if dashed else "-" for dashed in is_feedback.tolist()]
+        label = f"feedback ({np.count_nonzero(is_feedback):,})"
+        axes.plot([], [], linestyle=DASHES, linewidth=0.9, color=palette.edge, label=label)
     if weight is None:
         axes.add_collection(PathCollection(curves, edgecolors=palette.edge, linewidths=0.6, **style), autolim=False)
         return overshoot
     limit = colour_limit(weight)
     values = np.clip(np.nan_to_num(weight[order]), -limit, limit)
-    thinnest = float(np.clip(60 / max(dag.num_edges, 1), 0.3, 0.9))  # keeps the weak edges of small graphs visible
+    thinnest = float(np.clip(60 / max(graph.num_edges, 1), 0.3, 0.9))  # keeps the weak edges of small graphs visible
     widths = thinnest + 1.1 * np.abs(values) / limit
     style |= {"cmap": sign_colormap(palette), "clim": (-limit, limit)}
     axes.add_collection(PathCollection(curves, linewidths=widths, array=values, **style), autolim=False)
     _draw_colorbar(axes, weight, limit)
     return overshoot
+
+
+def _trace_edges(begin: FloatArray, end: FloatArray, bend: FloatArray) -> list[Curve]:
+    """The curves of edges between points; a self-loop is a drop beside its node."""
+    from matplotlib.path import Path as Curve
+
+    control = (begin + end) / 2
+    control[:, 1] += 2 * bend  # a quadratic Bezier curve goes half as far as its control point
+    codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
+    curves = [Curve(points, codes) for points in np.stack((begin, control, end), 1)]
+    loop_codes = [Curve.MOVETO, *[Curve.CURVE4] * 3]
+    for k in np.flatnonzero((begin == end).all(1)).tolist():
+        offsets = np.array(((0, 0), (-0.35, LOOP_HEIGHT), (0.35, LOOP_HEIGHT), (0, 0)))
+        curves[k] = Curve(begin[k] + offsets, loop_codes)
+    return curves
 
 
 def _draw_colorbar(axes: Axes, weight: FloatArray, limit: float) -> None:

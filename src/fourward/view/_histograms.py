@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fourward.graph._dag import Dag
+from fourward.graph._base import BaseGraph
 from fourward.layering._layering import Layering
 from fourward.view._layout import FloatArray
 from fourward.view._palette import current_palette
@@ -20,12 +20,12 @@ MAX_BINS = 1000  #: bins of the histogram of layer sizes
 LOG_DEGREE = 40  #: largest degree that is still drawn on linear axes
 
 
-def draw_degrees(axes: Axes, dag: Dag) -> None:
+def draw_degrees(axes: Axes, graph: BaseGraph) -> None:
     """Draw how many nodes have each in-degree and out-degree; on logarithmic axes where degrees are large."""
-    logarithmic = max(int(dag.in_degree.max()), int(dag.out_degree.max())) > LOG_DEGREE
+    logarithmic = max(int(graph.in_degree.max()), int(graph.out_degree.max())) > LOG_DEGREE
     palette, highest = current_palette(), 0
     axes.margins(0.08)
-    series = (("in", dag.in_degree, "o", palette.bar), ("out", dag.out_degree, "x", palette.mark))
+    series = (("in", graph.in_degree, "o", palette.bar), ("out", graph.out_degree, "x", palette.mark))
     for name, degree, marker, colour in series:
         count = np.bincount(degree)
         present = np.flatnonzero(count[1:]) + 1 if logarithmic else np.flatnonzero(count)

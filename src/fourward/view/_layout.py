@@ -8,6 +8,7 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward._jit import cached_njit
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
 from fourward.layering._layering import Layering
 
@@ -76,18 +77,19 @@ def count_crossings(dag: Dag, layering: Layering, y: FloatArray) -> int:
     return int(_count_crossings(graph.source, graph.target, graph.level, np.asarray(y, np.float64)))
 
 
-def bend_edges(dag: Dag, layering: Layering, y: FloatArray) -> FloatArray:
+def bend_edges(graph: BaseGraph, layering: Layering, y: FloatArray) -> FloatArray:
     """(E,) how far the middle of each edge is displaced from the straight line, outwards, in units of y.
 
     An edge to the next layer is straight. Longer ones bend the more, the fewer nodes a layer has: where each layer
-    holds one node, straight lines would all overlap.
+    holds one node, straight lines would all overlap. Feedback edges, which lead back, bend more than those forward.
     """
     level = layering.level.astype(np.float64)
-    span = level[dag.target] - level[dag.source]
-    middle = (y[dag.source] + y[dag.target]) / 2
-    even = layering.level[dag.source] % 2 == 0
+    span = level[graph.target] - level[graph.source]
+    middle = (y[graph.source] + y[graph.target]) / 2
+    even = layering.level[graph.source] % 2 == 0
     outwards = np.where(np.abs(middle - 0.5) > 1e-9, np.sign(middle - 0.5), np.where(even, 1.0, -1.0))
-    return np.asarray(outwards * (span - 1) / (2 * max(layering.height - 1, 1) * layering.attenuation))
+    size = np.where(span > 0, span - 1, 2 - span)
+    return np.asarray(outwards * size / (2 * max(layering.height - 1, 1) * layering.attenuation))
 
 
 def _build_adjacency(source: IntArray, target: IntArray, level: IntArray) -> _Adjacency:

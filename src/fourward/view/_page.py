@@ -15,8 +15,10 @@ from typing import Any, Literal
 
 from fourward._files import replacing
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.layering._layering import Layering
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.view._colours import check_only, find_path_nodes, read_colours
 from fourward.view._scene import build_scene
 from fourward.view._subject import build_subject, describe, printable
@@ -59,7 +61,7 @@ class Page:
 
 
 def view(
-    net_or_dag: FourWard | Dag,
+    net_or_dag: FourWard | Recurrent | Dag | Digraph,
     *,
     title: str | None = None,
     layering: Layering | None = None,
@@ -73,10 +75,11 @@ def view(
     """Make a page to explore a network: pan, zoom, search, switch layerings, step through the forward pass.
 
     Args:
-        net_or_dag: A network, or a Dag, which has no weights and activations to show.
+        net_or_dag: A network, or a graph, which has no weights and activations to show. Feedback edges are dashed; the
+            activations of a Recurrent are those after some steps with the same features.
         title: Default: the size of the graph.
         layering: The layering to show first. Default: that of the network, or the paper's for a Dag.
-        weight: (E,) numbers of a Dag's edges, such as synaptic strengths; a network has its own.
+        weight: (E,) numbers of a graph's edges, such as synaptic strengths; a network has its own.
         samples: (S, num_inputs) inputs of the forward pass to step through; the first 8 are used. Default: three
             random ones.
         around: Label of the neuron around which to show part of a large graph. Default: the one with the most edges.
@@ -93,7 +96,7 @@ def view(
     check_only(only)
     colouring = None if colour is None else read_colours(colour, subject.dag, colour_label or "value")
     nodes = None if only is None else find_path_nodes(subject.dag)
-    scene = build_scene(subject, printable(title or describe(subject.dag)), samples, around, colouring, nodes)
+    scene = build_scene(subject, printable(title or describe(subject.graph)), samples, around, colouring, nodes)
     return Page(_render(scene), scene["shown"])
 
 

@@ -11,9 +11,10 @@ import torch
 
 from fourward._arrays import IntArray
 from fourward.errors import InputError, pluralize
-from fourward.graph._dag import Dag
+from fourward.graph._base import BaseGraph
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.view._colours import CLASS_COLOURS, NodeColours, rank_values, read_colours
 from fourward.view._layout import FloatArray, layout
 from fourward.view._subject import Subject, colour_limit, compute_activations, format_all, kind_names, node_kinds
@@ -41,40 +42,43 @@ def build_scene(
     nodes: IntArray | None = None,
 ) -> dict[str, Any]:
     """Everything that the page's script reads, ready for JSON, with arrays as base64 (see `encode`)."""
-    dag = subject.dag
-    part = select_part(dag, subject.weight, around, nodes)
-    new_index = np.full(dag.num_nodes, -1, np.int32)
+    graph = subject.graph
+    part = select_part(graph, subject.weight, around, nodes)
+    new_index = np.full(graph.num_nodes, -1, np.int32)
     new_index[part.nodes] = np.arange(len(part.nodes))
-    source, target = new_index[dag.source[part.edges]], new_index[dag.target[part.edges]]
+    source, target = new_index[graph.source[part.edges]], new_index[graph.target[part.edges]]
+    first_feedback = int(np.searchsorted(part.edges, subject.dag.num_edges))
     sample_names, x = _prepare_samples(subject.net, samples)
     return {
         "title": title,
         "shown": part.caption,
-        "allEdges": len(part.edges) == dag.num_edges,
-        "allNeurons": len(part.nodes) == dag.num_nodes,
-        "kinds": kind_names(dag),
-        "labels": [str(dag.labels[v]) for v in part.nodes.tolist()],
-        "inDegree": encode(dag.in_degree[part.nodes], "i4"),
-        "outDegree": encode(dag.out_degree[part.nodes], "i4"),
-        "input": encode(_rank(dag.inputs, dag.num_nodes)[part.nodes], "i4"),
-        "output": encode(_rank(dag.outputs, dag.num_nodes)[part.nodes], "i4"),
+        "allEdges": len(part.edges) == graph.num_edges,
+        "allNeurons": len(part.nodes) == graph.num_nodes,
+        "kinds": kind_names(subject.dag),
+        "labels": [str(graph.labels[v]) for v in part.nodes.tolist()],
+        "inDegree": encode(graph.in_degree[part.nodes], "i4"),
+        "outDegree": encode(graph.out_degree[part.nodes], "i4"),
+        "input": encode(_rank(graph.inputs, graph.num_nodes)[part.nodes], "i4"),
+        "output": encode(_rank(graph.outputs, graph.num_nodes)[part.nodes], "i4"),
         "bias": _encode_bias(subject, part.nodes),
         "source": encode(source, "i4"),
         "target": encode(target, "i4"),
+        "firstFeedback": first_feedback,  # edges from here on carry the value of the step before
         "weight": None if subject.weight is None else encode(subject.weight[part.edges], "f4"),
         "weightLimit": 1.0 if subject.weight is None else colour_limit(subject.weight),
         "layerings": [
-            _encode_layering(name, layering, part, source, target) for name, layering in list_layerings(subject).items()
+            _encode_layering(name, layering, part, source[:first_feedback], target[:first_feedback])
+            for name, layering in list_layerings(subject).items()
         ],
         "attributes": {
-            name: [values[v] for v in part.nodes.tolist()] for name, values in _list_attributes(dag).items()
+            name: [values[v] for v in part.nodes.tolist()] for name, values in _list_attributes(graph).items()
         },
-        **_encode_colourings(dag, colouring, part.nodes),
+        **_encode_colourings(graph, colouring, part.nodes),
         **_encode_activations(subject.net, sample_names, x, part.nodes),
     }
 
 
-def _list_attributes(dag: Dag) -> dict[str, Any]:
+def _list_attributes(dag: BaseGraph) -> dict[str, Any]:
     """Attributes that JSON can hold: finite numbers, text, bools."""
     return {
         name: [None if isinstance(value, float) and not np.isfinite(value) else value for value in values]
@@ -82,7 +86,7 @@ def _list_attributes(dag: Dag) -> dict[str, Any]:
     }
 
 
-def _encode_colourings(dag: Dag, colouring: NodeColours | None, nodes: IntArray) -> dict[str, Any]:
+def _encode_colourings(dag: BaseGraph, colouring: NodeColours | None, nodes: IntArray) -> dict[str, Any]:
     """What may colour the nodes: the attributes, and before them what the user passed, which is shown first."""
     listed = [read_colours(name, dag) for name in dag.attributes]
     if colouring is not None:
@@ -124,32 +128,34 @@ def list_layerings(subject: Subject) -> dict[str, Layering]:
 
 
 def select_part(
-    dag: Dag, weight: FloatArray | None, around: Hashable | None = None, chosen: IntArray | None = None
+    graph: BaseGraph, weight: FloatArray | None, around: Hashable | None = None, chosen: IntArray | None = None
 ) -> Part:
     """All of a small graph; else the neurons nearest to one of them, and the strongest edges among those.
 
     Of `chosen` nodes, those on paths from inputs to outputs, all are shown if they are few enough.
     """
-    centre = int(np.argmax(dag.in_degree + dag.out_degree)) if around is None else dag.index(around)
+    centre = int(np.argmax(graph.in_degree + graph.out_degree)) if around is None else graph.index(around)
     if chosen is not None and len(chosen) <= MAX_NODES:
         nodes = chosen
-        text = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those on paths from inputs to outputs"
-    elif dag.num_nodes <= MAX_NODES:
-        nodes = np.arange(dag.num_nodes)
-        text = format_all(dag.num_nodes, "neuron")
+        text = f"{len(nodes):,} of {pluralize(graph.num_nodes, 'neuron')}, those on paths from inputs to outputs"
+    elif graph.num_nodes <= MAX_NODES:
+        nodes = np.arange(graph.num_nodes)
+        text = format_all(graph.num_nodes, "neuron")
     else:
-        nodes = find_nearest(dag, centre)
+        nodes = find_nearest(graph, centre)
         nodes = nodes if chosen is None else np.intersect1d(nodes, chosen)
         reason = ", which has the most edges" if around is None else ""
-        text = f"{len(nodes):,} of {pluralize(dag.num_nodes, 'neuron')}, those nearest to {dag.labels[centre]}{reason}"
-    inside = np.zeros(dag.num_nodes, np.bool_)
+        text = (
+            f"{len(nodes):,} of {pluralize(graph.num_nodes, 'neuron')}, those nearest to {graph.labels[centre]}{reason}"
+        )
+    inside = np.zeros(graph.num_nodes, np.bool_)
     inside[nodes] = True
-    edges = np.flatnonzero(inside[dag.source] & inside[dag.target])
-    if len(edges) == dag.num_edges <= MAX_EDGES:
-        return Part(nodes, edges, f"Shown: {text} and {format_all(dag.num_edges, 'edge')}.")
+    edges = np.flatnonzero(inside[graph.source] & inside[graph.target])
+    if len(edges) == graph.num_edges <= MAX_EDGES:
+        return Part(nodes, edges, f"Shown: {text} and {format_all(graph.num_edges, 'edge')}.")
     selected, description = _select_edges(edges, weight)
     return Part(
-        nodes, selected, f"Shown: {text}, and {len(selected):,} of {pluralize(dag.num_edges, 'edge')}, {description}."
+        nodes, selected, f"Shown: {text}, and {len(selected):,} of {pluralize(graph.num_edges, 'edge')}, {description}."
     )
 
 
@@ -164,15 +170,15 @@ def _select_edges(edges: IntArray, weight: FloatArray | None) -> tuple[IntArray,
     return np.sort(edges[strong]), "those with the largest weights"
 
 
-def find_nearest(dag: Dag, centre: int) -> IntArray:
+def find_nearest(graph: BaseGraph, centre: int) -> IntArray:
     """The nodes that are the fewest edges away from a node, in any direction; those of high degree first."""
-    inside = np.zeros(dag.num_nodes, np.bool_)
+    inside = np.zeros(graph.num_nodes, np.bool_)
     inside[centre] = True
-    degree = dag.in_degree + dag.out_degree
+    degree = graph.in_degree + graph.out_degree
     while (remaining := NEAREST - np.count_nonzero(inside)) > 0:
-        near = np.zeros(dag.num_nodes, np.bool_)
-        near[dag.target[inside[dag.source]]] = True
-        near[dag.source[inside[dag.target]]] = True
+        near = np.zeros(graph.num_nodes, np.bool_)
+        near[graph.target[inside[graph.source]]] = True
+        near[graph.source[inside[graph.target]]] = True
         new = np.flatnonzero(near & ~inside)
         if len(new) == 0:
             break
@@ -202,12 +208,12 @@ def _rank(nodes: IntArray, num_nodes: int) -> IntArray:
 def _encode_bias(subject: Subject, nodes: IntArray) -> str | None:
     if subject.bias is None:
         return None
-    bias = np.full(subject.dag.num_nodes, np.nan, np.float32)
-    bias[subject.dag.neurons] = subject.bias
+    bias = np.full(subject.graph.num_nodes, np.nan, np.float32)
+    bias[subject.graph.neurons] = subject.bias
     return encode(bias[nodes], "f4")
 
 
-def _prepare_samples(net: FourWard | None, samples: Any) -> tuple[list[str], torch.Tensor | None]:
+def _prepare_samples(net: FourWard | Recurrent | None, samples: Any) -> tuple[list[str], torch.Tensor | None]:
     """The samples that the page steps through, with names; three random ones by default."""
     if net is None:
         if samples is not None:
@@ -226,7 +232,7 @@ def _prepare_samples(net: FourWard | None, samples: Any) -> tuple[list[str], tor
 
 
 def _encode_activations(
-    net: FourWard | None, names: list[str], x: torch.Tensor | None, nodes: IntArray
+    net: FourWard | Recurrent | None, names: list[str], x: torch.Tensor | None, nodes: IntArray
 ) -> dict[str, Any]:
     if net is None or x is None:
         return {"samples": [], "activationLimit": 1.0}

@@ -10,12 +10,17 @@ import torch
 
 from fourward._arrays import IntArray
 from fourward.errors import OptionError, WeightError
+from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.layering._layering import check_same_graph
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 from fourward.view._layout import FloatArray
 
+#: Steps that a network with feedback takes before its activations are shown.
+NUM_STEPS = 10
 #: Kinds of nodes, by the code that `node_kinds` gives them; the paper draws them green, red, white and violet.
 KINDS = ("source", "hidden", "hidden, could move", "sink")
 #: The same for a graph whose inputs aren't its sources, or whose outputs aren't its sinks.
@@ -25,44 +30,50 @@ IO_KINDS = ("input", "hidden", "hidden, could move", "output", "input and output
 class Subject(NamedTuple):
     """A graph with a layering; of a network also its weights and biases."""
 
-    dag: Dag
+    graph: Dag | Digraph
     layering: Layering
     weight: FloatArray | None  #: (E,)
-    bias: FloatArray | None  #: (N-I,)
-    net: FourWard | None
+    bias: FloatArray | None  #: one for each neuron
+    net: FourWard | Recurrent | None
+
+    @property
+    def dag(self) -> Dag:
+        """The graph, without feedback edges."""
+        return self.graph.dag
 
 
 def build_subject(net_or_dag: Any, layering: Layering | None = None, weight: Any = None) -> Subject:
     """Check what is to be shown. The default layering is the network's, or the paper's for a Dag."""
-    if not isinstance(net_or_dag, Dag | FourWard):
+    if not isinstance(net_or_dag, Dag | Digraph | FourWard | Recurrent):
         raise OptionError(
-            f"expected a Dag or a FourWard, got {type(net_or_dag).__name__}. Pass the .dag of a connectome; convert "
-            "other graphs with fourward.Dag.from_networkx and the like."
+            f"expected a Dag, a Digraph, a FourWard or a Recurrent, got {type(net_or_dag).__name__}. Pass the .dag or "
+            "the .graph of a connectome; convert other graphs with fourward.Dag.from_networkx and the like."
         )
-    net = None if isinstance(net_or_dag, Dag) else net_or_dag
-    dag = net_or_dag if isinstance(net_or_dag, Dag) else net_or_dag.dag
+    net = None if isinstance(net_or_dag, Dag | Digraph) else net_or_dag
+    graph: Any = net_or_dag if net is None else net.graph
+    dag: Dag = graph.dag
     if layering is None:
         layering = push_sources(dag, longest_path(dag)) if net is None else net.layering
     check_same_graph(dag, layering)
     layering.verify()
     if net is None:
-        return Subject(dag, layering, None if weight is None else _check_weight(weight, dag), None, None)
+        return Subject(graph, layering, None if weight is None else _check_weight(weight, graph), None, None)
     if weight is not None:
         raise WeightError("weight is for a Dag, but a network has its own weights. Omit it, or pass net.dag.")
     bias = None if net.bias is None else net.bias.detach().float().cpu().numpy()
-    return Subject(dag, layering, net.weight.detach().float().cpu().numpy(), bias, net)
+    return Subject(graph, layering, net.weight.detach().float().cpu().numpy(), bias, net)
 
 
-def _check_weight(weight: Any, dag: Dag) -> FloatArray:
+def _check_weight(weight: Any, graph: BaseGraph) -> FloatArray:
     array = np.asarray(weight, np.float32)
-    if array.shape != (dag.num_edges,):
-        raise WeightError(f"expected weight of shape ({dag.num_edges},), one number per edge, got {array.shape}.")
+    if array.shape != (graph.num_edges,):
+        raise WeightError(f"expected weight of shape ({graph.num_edges},), one number per edge, got {array.shape}.")
     return array
 
 
-def describe(dag: Dag) -> str:
+def describe(graph: BaseGraph) -> str:
     """The size of a graph: "4 nodes, 4 edges, 2 inputs, 1 output"."""
-    return repr(dag)[len("Dag(") : -1]
+    return repr(graph).partition("(")[2][:-1]
 
 
 def format_all(number: int, word: str) -> str:
@@ -106,12 +117,20 @@ def colour_limit(values: FloatArray) -> float:
     return limit or (float(sizes.max(initial=0.0)) or 1.0)
 
 
-def compute_activations(net: FourWard, x: torch.Tensor) -> torch.Tensor:
-    """(S, N) the activations of all nodes for the samples x, without dropout, on the CPU."""
+def compute_activations(net: FourWard | Recurrent, x: torch.Tensor) -> torch.Tensor:
+    """(S, N) the activations of all nodes for the samples x, without dropout, on the CPU.
+
+    Of a network with feedback, those after NUM_STEPS steps with the same features, or after the last of a sequence
+    (S, T, I).
+    """
     was_training = net.training
     net.eval()
     try:
         with torch.no_grad():
-            return net.activations(x).cpu()
+            if isinstance(net, FourWard):
+                return net.activations(x).cpu()
+            steps = x.transpose(0, 1) if x.dim() == 3 else x.expand(NUM_STEPS, *x.shape)
+            time = 1 if net.batch_first else 0
+            return net.activations(steps.transpose(0, time)).select(time, -1).cpu()
     finally:
         net.train(was_training)

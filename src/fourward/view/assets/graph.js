@@ -22,6 +22,7 @@ class Graph {
       this[name] = decode(scene[name], "i4");
     }
     this.numEdges = this.source.length;
+    this.firstFeedback = scene.firstFeedback; // edges from here on carry the value of the step before
     this.bias = scene.bias && decode(scene.bias, "f4");
     this.weight = scene.weight && decode(scene.weight, "f4");
     this.weightLimit = scene.weightLimit;
@@ -95,7 +96,8 @@ class Graph {
       const v = this.target[e];
       const off = (y[u] + y[v]) / 2 - 0.5;
       const side = Math.abs(off) > 1e-6 ? Math.sign(off) : lay.column[u] % 2 ? -1 : 1;
-      return (side * (lay.column[v] - lay.column[u] - 1)) / (2 * last * perLayer);
+      const span = lay.column[v] - lay.column[u];
+      return (side * (span > 0 ? span - 1 : 2 - span)) / (2 * last * perLayer);
     });
     return fit({ x, y, bend }, this);
   }

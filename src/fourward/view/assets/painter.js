@@ -121,21 +121,33 @@ class Painter {
   trace(path, e) {
     const [u, v] = [this.graph.source[e], this.graph.target[e]];
     path.moveTo(this.x[u], this.y[u]);
+    if (u === v) return this.traceLoop(path, u);
     if (this.bend[e] === 0) return path.lineTo(this.x[v], this.y[v]);
     const [x, y] = [(this.x[u] + this.x[v]) / 2, (this.y[u] + this.y[v]) / 2];
     path.quadraticCurveTo(x, y + this.bend[e], this.x[v], this.y[v]);
   }
 
-  /** Draw the visible edges in BINS shades, the strong ones last. */
+  /** An edge from a node to itself: a drop above it. */
+  traceLoop(path, v) {
+    const [x, y, size] = [this.x[v], this.y[v], 3.5 * this.radius];
+    path.bezierCurveTo(x - size, y - size, x + size, y - size, x, y);
+  }
+
+  /** Draw the visible edges in BINS shades, the strong ones last; feedback edges are dashed. */
   paintEdges(state) {
     const half = (BINS - 1) / 2;
-    const shades = Array.from({ length: BINS + 1 }, () => []); // the last one for what isn't a number
+    const shades = Array.from({ length: 2 * BINS + 2 }, () => []); // those from BINS + 1 on are for feedback
     const box = this.drawnBox();
     for (let e = 0; e < this.graph.numEdges; e++) {
-      if (state.visible[e] && this.touches(box, e)) shades[this.bin(e)].push(e);
+      if (state.visible[e] && this.touches(box, e)) {
+        shades[this.bin(e) + (e < this.graph.firstFeedback ? 0 : BINS + 1)].push(e);
+      }
     }
-    const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
-    this.bundles = order.flatMap((bin) => bundles(shades[bin]).map((edges) => ({ bin, edges })));
+    const shade = (k) => Math.abs((k % (BINS + 1)) - half); // the last shade is for what isn't a number
+    const order = shades.map((_, k) => k).sort((a, b) => shade(a) - shade(b));
+    this.bundles = order.flatMap((k) =>
+      bundles(shades[k]).map((edges) => ({ bin: k % (BINS + 1), dashed: k > BINS, edges })),
+    );
     this.opacity = Math.min(Math.max(1500 / Math.max(state.count, 1), 0.05), 0.8);
     cancelAnimationFrame(this.pendingFrame);
     this.begin(this.edges);
@@ -149,10 +161,11 @@ class Painter {
     pen.save();
     pen.globalAlpha = this.opacity;
     this.toGraph(pen);
-    for (const { bin, edges } of this.bundles.splice(0, EDGES_PER_FRAME / BUNDLE)) {
+    for (const { bin, dashed, edges } of this.bundles.splice(0, EDGES_PER_FRAME / BUNDLE)) {
       const shade = bin === BINS ? this.colour.mark : this.signs(bin / (BINS - 1));
       pen.strokeStyle = this.graph.weight ? shade : this.colour.edge;
       pen.lineWidth = (this.graph.weight ? 0.5 + (1.3 * Math.abs(bin - half)) / half : 0.7) / this.drawn.k;
+      pen.setLineDash(dashed ? [4 / this.drawn.k, 3 / this.drawn.k] : []);
       const path = new Path2D();
       for (const e of edges) this.trace(path, e);
       pen.stroke(path);
@@ -167,11 +180,11 @@ class Painter {
     return [...this.drawn.invert([-wide, -high]), ...this.drawn.invert([this.width + wide, this.height + high])];
   }
 
-  /** Whether an edge may come into a box; edges lead from left to right. */
+  /** Whether an edge may come into a box. */
   touches([left, top, right, bottom], e) {
     const [u, v, bend] = [this.graph.source[e], this.graph.target[e], this.bend[e] / 2];
     const [low, high] = this.y[u] < this.y[v] ? [this.y[u], this.y[v]] : [this.y[v], this.y[u]];
-    const beside = this.x[v] < left || this.x[u] > right;
+    const beside = Math.max(this.x[u], this.x[v]) < left || Math.min(this.x[u], this.x[v]) > right;
     return !beside && high + Math.max(bend, 0) >= top && low + Math.min(bend, 0) <= bottom;
   }
 
