@@ -20,10 +20,13 @@ def network(g: Digraph, **options) -> Recurrent:
     return Recurrent(g, {"default": "tanh", **mixed}, seed=0, init=0.3, **options)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "C. elegans"])
-@pytest.mark.parametrize(
-    "options", [{}, {"tau": 2.5, "batch_first": True}, {"tau": 2.0, "dynamics": "voltage"}], ids=str
-)
+OPTIONS = [{}, {"tau": 2.5, "batch_first": True}, {"tau": 2.0, "dynamics": "voltage"}]
+NAMES = [name for name in CASES if name != "C. elegans"]
+#: Every graph with some options, and one graph with all.
+PAIRS = [(name, OPTIONS[i % 3]) for i, name in enumerate(NAMES)] + [("random", options) for options in OPTIONS]
+
+
+@pytest.mark.parametrize(("name", "options"), PAIRS, ids=str)
 def test_every_graph(name, options, tmp_path):
     net = network(digraph(name), **options)
     export(net, tmp_path / "net.onnx", steps=3)
