@@ -46,19 +46,19 @@ class Constraints(nn.Module):
     def rebuild(self) -> None:
         """Compute the buffers that follow from the constraints, on the device and in the dtype of the parameters."""
         like, arrays, edges = self.free_weight, self.arrays, self._edges
-        factor = np.ones(len(edges)) if arrays.scale is None else arrays.scale[edges]
-        negative = None
-        if arrays.sign is not None:
-            sign = arrays.sign[edges]
-            negative = np.where(sign == 0, factor, -sign * factor)
-            factor = np.where(sign == 0, factor, sign * factor)
+        scale = np.ones(len(edges)) if arrays.scale is None else arrays.scale[edges]
+        sign = None if arrays.sign is None else arrays.sign[edges].astype(np.float64)
+        free = scale if sign is None else np.where(sign == 0, scale, 0.0)
+        arrays_by_name = {
+            "unit": None if sign is None else np.ones(()),
+            # The factor of a parameter p is free + signed sgn(p), where sgn(0) = 1.
+            "free_factor": None if sign is None and arrays.scale is None else free,
+            "signed_factor": None if sign is None else sign * scale,
+        }
         buffers = {
             "group": None if self._group is None else torch.from_numpy(self._group),
             "edges": None if self.fixed is None else torch.from_numpy(edges),
-            # What multiplies a positive parameter and what a negative one, which differ for edges with a sign.
-            "factor": None if negative is None and arrays.scale is None else torch.from_numpy(factor).to(like.dtype),
-            "negative_factor": None if negative is None else torch.from_numpy(negative).to(like.dtype),
-        }
+        } | {name: None if a is None else torch.from_numpy(a).to(like.dtype) for name, a in arrays_by_name.items()}
         for name, values in buffers.items():
             self.register_buffer(name, None if values is None else values.to(like.device), persistent=False)
 
@@ -68,9 +68,11 @@ class Constraints(nn.Module):
         values: Tensor = self.free_weight
         if (group := buffers["group"]) is not None:
             values = values.index_select(0, group)
-        if (factor := buffers["factor"]) is not None:
-            if (negative := buffers["negative_factor"]) is not None:
-                factor = torch.where(values.detach() < 0, negative, factor)
+        if (factor := buffers["free_factor"]) is not None:
+            if (signed := buffers["signed_factor"]) is not None:
+                unit = buffers["unit"]
+                assert unit is not None
+                factor = torch.addcmul(factor, signed, torch.copysign(unit, values.detach()))
             values = values * factor
         if (fixed := buffers["fixed"]) is not None:
             edges = buffers["edges"]
@@ -114,8 +116,10 @@ class Constraints(nn.Module):
     def _parameter_by_edge(self, weight: Tensor) -> Tensor:
         """(K,) the parameter that each edge of `edges` would need alone."""
         values = weight[torch.from_numpy(self._edges).to(weight.device)]
-        factor = self._buffers["factor"]
-        return values if factor is None else values / factor.to(values)
+        factor, signed = self._buffers["free_factor"], self._buffers["signed_factor"]
+        if factor is None:
+            return values
+        return values / (factor if signed is None else factor + signed).to(values)
 
     def _reflect(self, parameter: Tensor) -> Tensor:
         """(K,) the parameters of edges with a sign without their own."""
