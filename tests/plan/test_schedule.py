@@ -93,5 +93,8 @@ def test_another_order_is_taken_only_if_fewer_rows_are_alive():
 
 
 def test_the_string_says_the_order_and_the_rows():
-    assert str(make_plan(generate.chain(2000)).schedule) == "by level, with at most 2 of 2,000 rows alive at once"
-    assert str(make_plan(generate.chain(20)).schedule) == "by level, with a row for each"
+    assert (
+        str(make_plan(generate.chain(2000)).schedule)
+        == "nodes are computed by level, with at most 2 of 2,000 rows alive at once"
+    )
+    assert str(make_plan(generate.chain(20)).schedule) == "nodes are computed by level, with a row for each"

@@ -98,7 +98,7 @@ def summarize_graph(dag: Dag, activation: str, batch: int) -> dict[str, Any]:
 
     code = np.full(dag.num_nodes, lookup(activation).code, np.int32)
     plan = build_plan(dag, push_sources(dag, longest_path(dag)), code)
-    return summarize(plan, batch) | {"engine": "cpu", "explanation": list(_EXPLANATION)}
+    return summarize(plan, batch) | {"engine": "cpu", "explanation": [*_EXPLANATION, str(plan.schedule)]}
 
 
 def summarize_digraph(graph: Digraph, activation: str, batch: int) -> dict[str, Any]:

@@ -50,8 +50,10 @@ class Schedule:
 
     def __str__(self) -> str:
         if self.reuses_rows:
-            return f"{self.name}, with at most {self.num_slots:,} of {len(self.step):,} rows alive at once"
-        return f"{self.name}, with a row for each"
+            rows = f"with at most {self.num_slots:,} of {len(self.step):,} rows alive at once"
+        else:
+            rows = "with a row for each"
+        return f"nodes are computed {self.name}, {rows}"
 
 
 def build_schedule(plan: Plan, position: IntArray | None = None) -> Schedule:

@@ -58,8 +58,12 @@ class BackwardEdges(NamedTuple):
 def backward_edges(plan: Plan, schedule: Schedule) -> BackwardEdges:
     """The edges sorted by source."""
     target_needed = None if schedule.needed == len(schedule.step) else schedule.step[plan.target] < schedule.needed
-    step = schedule.step[plan.source]
-    return BackwardEdges(*_by_source(step, target_needed, len(schedule.step)))
+    return sort_by_source(schedule.step[plan.source], target_needed, len(schedule.step))
+
+
+def sort_by_source(step: IntArray, target_needed: BoolArray | None, nodes: int) -> BackwardEdges:
+    """Sort the edges that start at these steps, (E,); for each source, those to a target that is needed come first."""
+    return BackwardEdges(*_by_source(step, target_needed, nodes))
 
 
 def forward_runs(plan: Plan, schedule: Schedule) -> Runs | None:

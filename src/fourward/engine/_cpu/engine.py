@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 from fourward.engine._cpu import launch
-from fourward.engine._interface import Request, Runner
+from fourward.engine._cpu.recurrent import CpuRecurrentRunner
+from fourward.engine._interface import RecurrentRunner, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 
 
 class Cpu(KernelEngine):
@@ -17,6 +19,7 @@ class Cpu(KernelEngine):
     summary = "compiled kernels that compute the whole network for a slice of the batch, on the CPU"
     launch_module = "fourward.engine._cpu.launch"
     dispatch_keys = ("CPU",)
+    supports_feedback = True
 
     def supports(self, request: Request) -> str | None:
         """Built-in activations in float32 and float64, on the CPU."""
@@ -26,6 +29,8 @@ class Cpu(KernelEngine):
             return f"it supports float32 and float64, not {request.dtype}"
         if request.custom:
             return "an activation is a callable, which compiled kernels can't call"
+        if request.recurrent is not None and request.recurrent.leaky:
+            return "neurons have time constants, which its compiled kernels don't integrate"
         if request.plan.dag.num_edges >= 2**31:
             return f"it supports fewer than 2**31 edges, got {request.plan.dag.num_edges:,}"
         return None
@@ -34,8 +39,12 @@ class Cpu(KernelEngine):
         """Pack the runs of both passes."""
         return _CpuRunner(plan, *launch.pack(plan), self.ops)
 
+    def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
+        """Pack the edges of a step, and the feedback edges between two."""
+        return CpuRecurrentRunner(plan)
+
 
 class _CpuRunner(KernelRunner):
     def describe(self) -> str:
         """The order of the nodes."""
-        return f"nodes are computed {self.plan.schedule}"
+        return str(self.plan.schedule)

@@ -19,24 +19,19 @@ from numba.core import types
 
 from fourward._jit import cached_cfunc
 from fourward.engine._cpu.arguments import (
-    CLOCK,
-    ENDED,
-    FIRST_END,
     NEXT_JOB,
     NEXT_THREAD,
     argument_buffer,
     buffer_reader,
 )
-from fourward.engine._cpu.kernels import Drop, Ends, backward_kernels, forward_kernels, named
+from fourward.engine._cpu.kernels import Ends, backward_kernels, end, forward_kernels, named, read_drop
 from fourward.engine._cpu.packed_plan import read_sizes, unpack
+from fourward.engine._cpu.recurrent_entries import recurrent_backward, recurrent_forward
 from fourward.engine._cpu.simd import (
-    cast_like,
-    float64_from_bits,
     offset,
     offset_given,
     pointer,
     take_next,
-    write_time,
 )
 from fourward.engine._cpu.slices import read_slice
 from fourward.engine._cpu.vector_math import linked_symbols
@@ -102,19 +97,6 @@ def backward_arguments(
 _read_forward, _read_backward = buffer_reader(forward_arguments), buffer_reader(backward_arguments)
 
 
-@_jit
-def _end(buffer):
-    """No job is left: the first thread that notices writes the time."""
-    if buffer[CLOCK] != 0 and take_next(offset(buffer, ENDED)) == 0:
-        write_time(buffer[CLOCK], offset(buffer, FIRST_END))
-
-
-@_jit
-def _drop(key, threshold, p_bits, zero):
-    keep = 1.0 - float64_from_bits(p_bits)
-    return Drop(key, threshold, cast_like(zero, 1.0 / keep), cast_like(zero, keep))
-
-
 def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     """The forward pass for slices of these widths."""
     forward_slice = forward_kernels(widths)
@@ -124,9 +106,19 @@ def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
         """A job is a slice: from x to out."""
         args = _read_forward(buffer)
         thread = take_next(offset(buffer, NEXT_THREAD))
-        p, drop = unpack(pointer(args.packed_plan, types.int32(0))), _drop(args.key, args.threshold, args.p_bits, zero)
+        p, drop = (
+            unpack(pointer(args.packed_plan, types.int32(0))),
+            read_drop(args.key, args.threshold, args.p_bits, zero),
+        )
         sizes = read_sizes(p.sizes)
-        ends = Ends(args.all_nodes != 0, args.inputs, args.outputs, pointer(args.x, zero), pointer(args.out, zero))
+        ends = Ends(
+            args.all_nodes != 0,
+            args.inputs,
+            args.outputs,
+            pointer(args.x, zero),
+            pointer(args.out, zero),
+            pointer(0, zero),
+        )
         saves = args.scratch == 0
         slots, source = (p.step, p.source) if saves else (p.slot, p.source_slot)
         weight, bias = pointer(args.weight, zero), pointer(args.bias, zero)
@@ -143,7 +135,7 @@ def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
                 weight=weight, bias=bias, drop=drop, distance=args.distance, zero=zero,
             )  # fmt: skip
             job = take_next(offset(buffer, NEXT_JOB))
-        _end(buffer)
+        end(buffer)
 
     return forward
 
@@ -156,10 +148,18 @@ def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     def backward(buffer, zero, stamp):
         """A job is a share of the batch: from out_grad to x_grad, if there is one, and to the share's sums."""
         args = _read_backward(buffer)
-        p, drop = unpack(pointer(args.packed_plan, types.int32(0))), _drop(args.key, args.threshold, args.p_bits, zero)
+        p, drop = (
+            unpack(pointer(args.packed_plan, types.int32(0))),
+            read_drop(args.key, args.threshold, args.p_bits, zero),
+        )
         sizes = read_sizes(p.sizes)
         ends = Ends(
-            args.all_nodes != 0, args.inputs, args.outputs, pointer(args.x_grad, zero), pointer(args.out_grad, zero)
+            args.all_nodes != 0,
+            args.inputs,
+            args.outputs,
+            pointer(args.x_grad, zero),
+            pointer(args.out_grad, zero),
+            pointer(0, zero),
         )
         nodes, last_edge = (sizes.nodes, p.back_last) if args.all_nodes else (sizes.needed, p.back_needed)
         size = sizes.edges + args.biases
@@ -183,7 +183,7 @@ def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
                     drop=drop, distance=args.distance, zero=zero,
                 )  # fmt: skip
             job = take_next(offset(buffer, NEXT_JOB))
-        _end(buffer)
+        end(buffer)
 
     return backward
 
@@ -193,6 +193,13 @@ _FORWARD_32, _NARROW_FORWARD_32 = _forward_entry((16, 32, 64, 128), 16), _forwar
 _FORWARD_64, _NARROW_FORWARD_64 = _forward_entry((8, 16, 32, 64), 8), _forward_entry((1, 2, 4), 8)
 _BACKWARD_32, _NARROW_BACKWARD_32 = _backward_entry((16, 32, 64, 128), 16), _backward_entry((1, 2, 4, 8), 16)
 _BACKWARD_64, _NARROW_BACKWARD_64 = _backward_entry((8, 16, 32, 64), 8), _backward_entry((1, 2, 4), 8)
+
+
+_WIDE_32, _NARROW_32, _WIDE_64, _NARROW_64 = (16, 32, 64, 128), (1, 2, 4, 8), (8, 16, 32, 64), (1, 2, 4)
+_RECURRENT_FORWARD_32, _NARROW_RECURRENT_FORWARD_32 = recurrent_forward(_WIDE_32), recurrent_forward(_NARROW_32)
+_RECURRENT_FORWARD_64, _NARROW_RECURRENT_FORWARD_64 = recurrent_forward(_WIDE_64), recurrent_forward(_NARROW_64)
+_RECURRENT_BACKWARD_32, _NARROW_RECURRENT_BACKWARD_32 = recurrent_backward(_WIDE_32), recurrent_backward(_NARROW_32)
+_RECURRENT_BACKWARD_64, _NARROW_RECURRENT_BACKWARD_64 = recurrent_backward(_WIDE_64), recurrent_backward(_NARROW_64)
 
 
 @_jit
@@ -220,7 +227,7 @@ def _finish(buffer, zero, stamp):
                 total += sums[share * size + edges + i]
             bias_grad[i] = total
         job = take_next(offset(buffer, NEXT_JOB))
-    _end(buffer)
+    end(buffer)
 
 
 @_jit
@@ -235,7 +242,7 @@ def _sort(buffer, zero, stamp):
         for k in range(edges * job // parts, edges * (job + 1) // parts):
             by_source[k] = weight[p.back_edge[k]]
         job = take_next(offset(buffer, NEXT_JOB))
-    _end(buffer)
+    end(buffer)
 
 
 def _stamp() -> int:
@@ -286,6 +293,30 @@ def _entries(stamp: int) -> dict[str, Any]:
 
     def sort_float64(buffer):
         _sort(buffer, types.float64(0), stamp)
+
+    def recurrent_forward_float32(buffer):
+        _RECURRENT_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def recurrent_forward_float64(buffer):
+        _RECURRENT_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def narrow_recurrent_forward_float32(buffer):
+        _NARROW_RECURRENT_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def narrow_recurrent_forward_float64(buffer):
+        _NARROW_RECURRENT_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def recurrent_backward_float32(buffer):
+        _RECURRENT_BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def recurrent_backward_float64(buffer):
+        _RECURRENT_BACKWARD_64(buffer, types.float64(0), stamp)
+
+    def narrow_recurrent_backward_float32(buffer):
+        _NARROW_RECURRENT_BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def narrow_recurrent_backward_float64(buffer):
+        _NARROW_RECURRENT_BACKWARD_64(buffer, types.float64(0), stamp)
 
     return locals()
 

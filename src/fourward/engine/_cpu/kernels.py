@@ -19,8 +19,20 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from fourward.engine._cpu.activations import activate, apply_dropout, multiply_by_derivative
+from fourward.engine._cpu.arguments import CLOCK, ENDED, FIRST_END
 from fourward.engine._cpu.edge_runs import BEGIN, END
-from fourward.engine._cpu.simd import add_and_dot_run, add_lanes, add_run, cast_like, is_given, offset, prefetch_row
+from fourward.engine._cpu.simd import (
+    add_and_dot_run,
+    add_lanes,
+    add_run,
+    cast_like,
+    float64_from_bits,
+    is_given,
+    offset,
+    prefetch_row,
+    take_next,
+    write_time,
+)
 
 _jit = njit(nogil=True, error_model="numpy")
 
@@ -46,6 +58,7 @@ class Ends(NamedTuple):
     outputs: Any  #: columns of the result
     x: Any
     out: Any
+    state_grad: Any  #: (B, N) gradients of activations, by node index, that are added to those of the result; or null
 
 
 class Drop(NamedTuple):
@@ -58,13 +71,27 @@ class Drop(NamedTuple):
 
 
 @_jit
+def end(buffer):
+    """No job is left: the first thread that notices writes the time."""
+    if buffer[CLOCK] != 0 and take_next(offset(buffer, ENDED)) == 0:
+        write_time(buffer[CLOCK], offset(buffer, FIRST_END))
+
+
+@_jit
+def read_drop(key, threshold, p_bits, zero):
+    """Dropout from the arguments of an entry."""
+    keep = 1.0 - float64_from_bits(p_bits)
+    return Drop(key, threshold, cast_like(zero, 1.0 / keep), cast_like(zero, keep))
+
+
+@_jit
 def _clear_padding(row, part, zero):
     for j in range(part.size, part.width):
         row[j] = zero
 
 
 @_jit
-def _read_column(row, matrix, columns, column, part, zero):
+def read_column(row, matrix, columns, column, part, zero):
     """Fill a row with the entries of a column that belong to the slice, and padding with zeros."""
     for j in range(part.size):
         row[j] = matrix[(part.first + j) * columns + column]
@@ -72,7 +99,7 @@ def _read_column(row, matrix, columns, column, part, zero):
 
 
 @_jit
-def _write_column(row, matrix, columns, column, part):
+def write_column(row, matrix, columns, column, part):
     """Write a row, without padding, to a column."""
     for j in range(part.size):
         matrix[(part.first + j) * columns + column] = row[j]
@@ -96,7 +123,7 @@ def _forward_kernel(width):
                     prefetch_row(offset(a, source[k] * width), width)
             row = offset(a, slots[s] * width)  # the sum so far; from END on, the activation
             if p.feature[s] >= 0:
-                _read_column(row, ends.x, ends.inputs, p.feature[s], part, zero)
+                read_column(row, ends.x, ends.inputs, p.feature[s], part, zero)
             else:
                 start = bias[p.bias_index[s]] if is_given(bias) else zero
                 add_run(row, flag & BEGIN != 0, start, weight, source, a, first, last, width)
@@ -112,7 +139,7 @@ def _forward_kernel(width):
                 _clear_padding(row, part, zero)  # it adds nothing to gradients
             column = p.node[s] if ends.all_nodes else p.output[s]
             if flag & END and column >= 0:
-                _write_column(row, ends.out, ends.outputs, column, part)
+                write_column(row, ends.out, ends.outputs, column, part)
 
     return forward_slice
 
@@ -140,7 +167,14 @@ def _backward_kernel(width):
             column = p.node[s] if ends.all_nodes else p.output[s]
             begin = flag & BEGIN != 0
             if begin and column >= 0:
-                _read_column(row, ends.out, ends.outputs, column, part, zero)
+                read_column(row, ends.out, ends.outputs, column, part, zero)
+                begin = False
+            if flag & BEGIN and is_given(ends.state_grad):
+                if begin:
+                    for j in range(width):
+                        row[j] = zero
+                for j in range(part.size):
+                    row[j] += ends.state_grad[(part.first + j) * count + p.node[s]]  # all nodes are counted
                 begin = False
             add_and_dot_run(row, begin, zero, own, weight, p.back_target_slot, d, dots, first, last, width)
             if flag & END and p.feature[s] < 0:
@@ -153,9 +187,24 @@ def _backward_kernel(width):
                 if has_bias:
                     add_lanes(row, offset(bias_sums, p.bias_index[s]), width)
             elif flag & END and is_given(ends.x):
-                _write_column(row, ends.x, ends.inputs, p.feature[s], part)
+                write_column(row, ends.x, ends.inputs, p.feature[s], part)
 
     return backward_slice
+
+
+def _add_feedback_kernel(width):
+    """The feedback edges of the first step, for a slice of this width."""
+
+    @named(f"add_feedback_{width}")
+    def add_feedback(p, nodes, part, d, a, weight, dots, h0_grad, zero):
+        """From the gradients of the first step, the second half of d, to those of h0, whose rows are a."""
+        for s in range(nodes):
+            row, own = offset(d, s * width), offset(a, s * width)
+            first, last = p.back_needed[s], p.back_last[s]
+            add_and_dot_run(row, True, zero, own, weight, p.back_target_slot, d, dots, first, last, width)
+            write_column(row, h0_grad, nodes, p.node[s], part)
+
+    return add_feedback
 
 
 def _by_width(make, widths: tuple[int, ...]) -> Any:
@@ -175,3 +224,8 @@ def forward_kernels(widths: tuple[int, ...]) -> Any:
 def backward_kernels(widths: tuple[int, ...]) -> Any:
     """The backward pass of a slice of one of these widths."""
     return _by_width(_backward_kernel, widths)
+
+
+def add_feedback_kernels(widths: tuple[int, ...]) -> Any:
+    """The feedback edges of the first step, for a slice of one of these widths."""
+    return _by_width(_add_feedback_kernel, widths)

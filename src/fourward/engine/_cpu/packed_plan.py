@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fourward._arrays import IntArray
 from fourward.engine._cpu.arguments import tuple_reader
-from fourward.engine._cpu.edge_runs import Runs, backward_edges, backward_runs, forward_runs
+from fourward.engine._cpu.edge_runs import Runs, backward_edges, backward_runs, forward_runs, sort_by_source
 from fourward.engine._cpu.simd import offset
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 from fourward.plan._schedule import build_schedule
 
 ALIGN = 16  #: fields start at multiples of so many int32
@@ -103,16 +104,12 @@ class Shape(NamedTuple):
 def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
     """Pack a plan; `position` is an order to take instead of the best, as in `build_schedule`."""
     dag, schedule = plan.dag, plan.schedule if position is None else build_schedule(plan, position)
-    order, step = schedule.position, np.arange(dag.num_nodes)
+    order, nodes = schedule.position, _node_fields(plan, schedule.position)
+    step = nodes["step"]
     slot, back_slot = (step if slots is None else slots for slots in (schedule.slot, schedule.back_slot))
     edges = backward_edges(plan, schedule)
     runs, back_runs = forward_runs(plan, schedule), backward_runs(plan, schedule, edges)
     source, back_target = schedule.step[plan.source], schedule.step[plan.target[edges.edge]]
-    bias_index = np.full(dag.num_nodes, -1)
-    bias_index[dag.num_inputs :] = plan.neuron
-    output = np.full(dag.num_nodes, -1)
-    output[plan.outputs] = np.arange(dag.num_outputs)
-    needs_z = plan.needs_z[order]
     needed_runs = len(runs.step) - (dag.num_nodes - schedule.needed) if runs else 0
     sizes = Sizes(
         nodes=dag.num_nodes,
@@ -134,6 +131,23 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
         "back_last": edges.last,
         "source": source,
         "back_edge": edges.edge,
+        **nodes,
+        "slot": slot,
+        "source_slot": slot[source] if schedule.reuses_rows else source,
+        "back_slot": back_slot,
+        "back_target_slot": back_slot[back_target] if schedule.reuses_rows else back_target,
+    }
+    return _pack(PackedPlan(**fields)), _shape(plan, sizes, schedule.num_slots, schedule.num_back_slots)
+
+
+def _node_fields(plan: Plan, order: IntArray) -> dict[str, Any]:
+    """The fields that say what a node is, for nodes in an order of positions."""
+    dag = plan.dag
+    bias_index, output = np.full(dag.num_nodes, -1), np.full(dag.num_nodes, -1)
+    bias_index[dag.num_inputs :] = plan.neuron
+    output[plan.outputs] = np.arange(dag.num_outputs)
+    needs_z = plan.needs_z[order]
+    return {
         "code": plan.code[order],
         "bias_index": bias_index[order],
         "z_row": np.where(needs_z, np.cumsum(needs_z) - 1, -1),
@@ -141,25 +155,50 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
         "hidden": plan.hidden[order],
         "feature": np.where(order < dag.num_inputs, order, -1),
         "output": output[order],
-        "step": step,
-        "slot": slot,
-        "source_slot": slot[source] if schedule.reuses_rows else source,
-        "back_slot": back_slot,
-        "back_target_slot": back_slot[back_target] if schedule.reuses_rows else back_target,
+        "step": np.arange(dag.num_nodes),
     }
-    shape = Shape(
-        nodes=dag.num_nodes,
-        inputs=dag.num_inputs,
-        outputs=dag.num_outputs,
-        edges=dag.num_edges,
-        z_rows=sizes.z_rows,
-        slots=schedule.num_slots,
-        back_slots=schedule.num_back_slots,
-    )
-    return torch.from_numpy(_pack(PackedPlan(**fields))), shape
 
 
-def _pack(fields: tuple[Any, ...]) -> IntArray:
+def _shape(plan: Plan, sizes: Sizes, slots: int, back_slots: int) -> Shape:
+    dag = plan.dag
+    return Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, sizes.edges, sizes.z_rows, slots, back_slots)
+
+
+def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Shape, IntArray]:
+    """Pack the plan of a network with feedback; and the weight of each of its edges, (E+F,).
+
+    Edges are sorted by target, those within a step first. Feedback edges lead to rows of another step: N rows before
+    those of this step in a forward pass, and N rows after them in a backward pass.
+    """
+    step, nodes = plan.step, plan.step.dag.num_nodes
+    target = np.concatenate((step.target, plan.target))
+    order = np.argsort(target, kind="stable")
+    is_feedback, target = order >= step.dag.num_edges, target[order]
+    source = np.concatenate((step.source, plan.source))[order]
+    within = np.arange(step.dag.num_edges) if step.edge is None else step.edge
+    start = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=nodes))))
+    edges = sort_by_source(source.astype(np.int32), ~is_feedback, nodes)
+    sizes = Sizes(nodes, len(order), int(np.count_nonzero(step.needs_z)), nodes, 0, 0, 0)
+    fields: dict[str, Any] = {
+        "sizes": sizes,
+        **{f"run_{name}": column for name, column in _NO_RUNS._asdict().items()},
+        **{f"back_run_{name}": column for name, column in _NO_RUNS._asdict().items()},
+        "first": start[:-1],
+        "last": start[1:],
+        "back_first": edges.first,
+        "back_needed": edges.needed,
+        "back_last": edges.last,
+        "source": source - nodes * is_feedback,
+        "back_edge": edges.edge,
+        **_node_fields(step, np.arange(nodes)),
+        "back_target_slot": (target + nodes * is_feedback)[edges.edge],
+    }
+    fields |= {"slot": fields["step"], "back_slot": fields["step"], "source_slot": fields["source"]}
+    weight = np.concatenate((within, step.dag.num_edges + plan.edge))[order]
+    return _pack(PackedPlan(**fields)), _shape(step, sizes, 2 * nodes, 2 * nodes), weight
+
+
+def _pack(fields: tuple[Any, ...]) -> Tensor:
     """Where each field starts in units of ALIGN, then the fields, then LAYOUT. What stands twice is stored once."""
     unit = ALIGN
     different = {id(field): field for field in fields}
@@ -170,7 +209,7 @@ def _pack(fields: tuple[Any, ...]) -> IntArray:
     packed[: len(fields)] = [begin[id(field)] for field in fields]
     for key, field in different.items():
         packed[begin[key] * unit : begin[key] * unit + len(field)] = field
-    return packed
+    return torch.from_numpy(packed)
 
 
 def check_layout(packed_plan: Tensor, shape: list[int]) -> None:

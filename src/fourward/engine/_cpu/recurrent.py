@@ -1,0 +1,221 @@
+"""Networks with feedback on the CPU: a runner that calls the recurrent entries, and the torch engine where it can't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.jit._trace import is_tracing
+
+from fourward.engine._cpu import entries, threads
+from fourward.engine._cpu.buffers import BUFFERS
+from fourward.engine._cpu.launch import PARTS, THREAD_WORK
+from fourward.engine._cpu.packed_plan import Shape, pack_recurrent
+from fourward.engine._cpu.recurrent_entries import recurrent_backward_arguments, recurrent_forward_arguments
+from fourward.engine._cpu.slices import Slices, lanes_per_group, most_groups, pad_batch, slices
+from fourward.engine._dropout import Dropout, float64_bits, threshold
+from fourward.engine._interface import RecurrentRunner, index_tensor, plain
+from fourward.engine._torch_recurrent import TorchRecurrentRunner
+from fourward.plan._recurrent_plan import RecurrentPlan
+
+
+class CpuRecurrentRunner(RecurrentRunner):
+    """A recurrent plan packed for the CPU's kernels."""
+
+    packed_plan: Tensor
+    edge: Tensor
+
+    def __init__(self, plan: RecurrentPlan) -> None:
+        super().__init__()
+        packed_plan, self.shape, edge = pack_recurrent(plan)
+        self.register_buffer("packed_plan", packed_plan, persistent=False)
+        self.register_buffer("edge", index_tensor(edge), persistent=False)
+        self.fallback = TorchRecurrentRunner(plan)
+
+    def forward(
+        self,
+        x: Tensor,
+        h0: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        rate: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        all_nodes: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Call the kernels; while torch traces or transforms, the torch engine computes."""
+        transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+        traced = torch.compiler.is_compiling() or is_tracing() or type(x) not in (Tensor, nn.Parameter)
+        if transformed or traced or x.is_meta:
+            return self.fallback(x, h0, weight, bias, rate, custom, dropout, all_nodes)  # type: ignore[no-any-return]
+        tensors = (x, h0, weight.index_select(0, self.edge), bias)
+        if torch.is_grad_enabled():
+            return _Function.apply(*tensors, weight, dropout, all_nodes, self)  # type: ignore[no-any-return]
+        return _forward(*tensors, dropout, all_nodes, self, needs_backward=False)[:2]
+
+
+class _Function(torch.autograd.Function):
+    """The kernels in eager mode. `sorted_weight` is sorted by target; `weight` is for second derivatives alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, h0: Tensor | None, sorted_weight: Tensor, bias: Tensor | None, weight: Tensor,
+        dropout: Dropout | None, all_nodes: bool, runner: CpuRecurrentRunner,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        out, h, saved = _forward(x, h0, sorted_weight, bias, dropout, all_nodes, runner, needs_backward=True)
+        ctx.save_for_backward(x, h0, sorted_weight, bias, weight, saved)
+        ctx.dropout, ctx.all_nodes, ctx.runner, ctx.num_threads = dropout, all_nodes, runner, torch.get_num_threads()
+        return out, h
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            return _differentiable_grads(ctx, grads)
+        x_grad, h0_grad, weight_grad, bias_grad = _backward(ctx, *grads)
+        return x_grad, h0_grad, weight_grad, bias_grad, *(None,) * 4
+
+
+def _differentiable_grads(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    """The gradients as the torch engine computes them, differentiable themselves."""
+    x, h0, _, bias, weight, _ = ctx.saved_tensors
+    inputs = (x, h0, weight, bias)
+    with torch.enable_grad():
+        results = ctx.runner.fallback(x, h0, weight, bias, None, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
+        variables = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
+        found = iter(torch.autograd.grad(results, variables, grads, create_graph=True, allow_unused=True))
+    values = [next(found) if tensor is not None and tensor.requires_grad else None for tensor in inputs]
+    return values[0], values[1], None, values[3], values[2], *(None,) * 3
+
+
+def _cut(shape: Shape, steps: int, batch: int, dtype: torch.dtype, max_threads: int) -> tuple[Slices, int]:
+    """The slices of a batch, and how many threads share them."""
+    num_threads = max_threads if shape.edges * batch * steps > THREAD_WORK else 1
+    return slices(batch, lanes_per_group(dtype), num_threads, most_groups(shape.slots)), num_threads
+
+
+def _entry(name: str, dtype: torch.dtype, cut: Slices) -> int:
+    prefix = "" if cut.width >= lanes_per_group(dtype) else "narrow_"
+    return entries.entry(f"{prefix}recurrent_{name}", str(dtype).removeprefix("torch."))
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _forward(
+    x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, dropout: Dropout | None, all_nodes: bool,
+    runner: CpuRecurrentRunner, needs_backward: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Results of all steps, the last state, and what the backward pass needs: a, then z, slice after slice."""
+    shape, packed_plan = runner.shape, runner.packed_plan
+    x, weight, h0, bias = plain(x), plain(weight), *(None if t is None else plain(t) for t in (h0, bias))
+    steps, batch, _ = x.shape
+    cut, num_threads = _cut(shape, steps, batch, x.dtype, torch.get_num_threads())
+    columns = shape.nodes if all_nodes else shape.outputs
+    out, h = x.new_empty(steps, batch, columns), x.new_empty(batch, shape.nodes)
+    rows, block = shape.nodes * (steps + 1), None
+    if needs_backward:
+        saved = BUFFERS.empty((rows + steps * shape.z_rows) * cut.padded, x, packed_plan)
+        a, scratch = saved.data_ptr(), 0
+    else:
+        scratch = shape.slots * cut.width
+        block = BUFFERS.take(scratch * x.itemsize * min(num_threads, cut.jobs))
+        a, saved = block.address, out
+    buffer = recurrent_forward_arguments(
+        jobs=cut.jobs,
+        slices=cut.address,
+        packed_plan=packed_plan.data_ptr(),
+        all_nodes=all_nodes,
+        inputs=shape.inputs,
+        outputs=columns,
+        steps=steps,
+        batch=batch,
+        x=x.data_ptr(),
+        out=out.data_ptr(),
+        h0=_address(h0),
+        h=h.data_ptr(),
+        a=a,
+        z=a + rows * cut.padded * x.itemsize if needs_backward else 0,
+        scratch=scratch,
+        weight=weight.data_ptr(),
+        bias=_address(bias),
+        key=0 if dropout is None else int(dropout.key),
+        threshold=0 if dropout is None else threshold(dropout.p),
+        p_bits=0 if dropout is None else float64_bits(dropout.p),
+    )
+    threads.run(_entry("forward", x.dtype, cut), buffer, cut.jobs, num_threads)
+    if block is not None:
+        BUFFERS.give_back(block)
+    return out, h, saved
+
+
+def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of x, h0, the sorted weights and the biases; None where none is needed."""
+    x, h0, weight, bias, _, saved = ctx.saved_tensors
+    shape, packed_plan, dropout = ctx.runner.shape, ctx.runner.packed_plan, ctx.dropout
+    out_grad, h_grad, weight = plain(out_grad), plain(h_grad), plain(weight)
+    (steps, batch, columns), dtype, itemsize = out_grad.shape, out_grad.dtype, out_grad.itemsize
+    cut, num_threads = _cut(shape, steps, batch, dtype, ctx.num_threads)
+    biases = 0 if bias is None else shape.nodes - shape.inputs
+    x_grad = torch.zeros_like(x, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
+    h0_grad = None if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
+    weight_grad = BUFFERS.empty(shape.edges, weight, packed_plan)
+    bias_grad = out_grad.new_empty(biases)
+    scratch, edges = shape.back_slots * cut.width, pad_batch(shape.edges, lanes_per_group(dtype))
+    block = BUFFERS.take((scratch * cut.shares + edges + (shape.edges + biases) * cut.shares) * itemsize)
+    by_source = block.address + scratch * cut.shares * itemsize
+    sums = by_source + edges * itemsize
+    parts = 1 if num_threads == 1 else PARTS * num_threads
+    nothing = dict.fromkeys(("share_start", "distance", "slices", "x_grad", "out_grad", "a", "z", "d", "scratch"), 0)
+    outer = entries.backward_arguments(
+        **nothing,
+        shares=cut.shares,
+        parts=parts,
+        packed_plan=packed_plan.data_ptr(),
+        all_nodes=ctx.all_nodes,
+        inputs=shape.inputs,
+        outputs=columns,
+        weight=weight.data_ptr(),
+        by_source=by_source,
+        sums=sums,
+        biases=biases,
+        weight_grad=weight_grad.data_ptr(),
+        bias_grad=bias_grad.data_ptr(),
+        key=0,
+        threshold=0,
+        p_bits=0,
+    )
+    a = saved.data_ptr()
+    inner = recurrent_backward_arguments(
+        shares=cut.shares,
+        share_start=cut.share_address,
+        slices=cut.address,
+        packed_plan=packed_plan.data_ptr(),
+        all_nodes=ctx.all_nodes,
+        inputs=shape.inputs,
+        outputs=columns,
+        steps=steps,
+        batch=batch,
+        x_grad=_address(x_grad),
+        out_grad=out_grad.data_ptr(),
+        h0_grad=_address(h0_grad),
+        h_grad=h_grad.data_ptr(),
+        a=a,
+        z=a + shape.nodes * (steps + 1) * cut.padded * itemsize,
+        d=block.address,
+        scratch=scratch,
+        by_source=by_source,
+        sums=sums,
+        biases=biases,
+        key=0 if dropout is None else int(dropout.key),
+        threshold=0 if dropout is None else threshold(dropout.p),
+        p_bits=0 if dropout is None else float64_bits(dropout.p),
+    )
+    name = str(dtype).removeprefix("torch.")
+    threads.run(entries.entry("sort", name), outer, parts, num_threads)
+    threads.run(_entry("backward", dtype, cut), inner, cut.shares, num_threads)
+    threads.run(entries.entry("finish", name), outer, parts, num_threads)
+    BUFFERS.give_back(block)
+    return x_grad, h0_grad, weight_grad, None if bias is None else bias_grad
