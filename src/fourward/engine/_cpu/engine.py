@@ -29,8 +29,6 @@ class Cpu(KernelEngine):
             return f"it supports float32 and float64, not {request.dtype}"
         if request.custom:
             return "an activation is a callable, which compiled kernels can't call"
-        if request.recurrent is not None and request.recurrent.leaky:
-            return "neurons have time constants, which its compiled kernels don't integrate"
         if request.plan.dag.num_edges >= 2**31:
             return f"it supports fewer than 2**31 edges, got {request.plan.dag.num_edges:,}"
         return None

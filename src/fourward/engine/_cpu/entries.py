@@ -25,6 +25,7 @@ from fourward.engine._cpu.arguments import (
     buffer_reader,
 )
 from fourward.engine._cpu.kernels import Ends, backward_kernels, end, forward_kernels, named, read_drop
+from fourward.engine._cpu.leaky_entries import leaky_backward, leaky_forward
 from fourward.engine._cpu.packed_plan import read_sizes, unpack
 from fourward.engine._cpu.recurrent_entries import recurrent_backward, recurrent_forward
 from fourward.engine._cpu.simd import (
@@ -200,6 +201,10 @@ _RECURRENT_FORWARD_32, _NARROW_RECURRENT_FORWARD_32 = recurrent_forward(_WIDE_32
 _RECURRENT_FORWARD_64, _NARROW_RECURRENT_FORWARD_64 = recurrent_forward(_WIDE_64), recurrent_forward(_NARROW_64)
 _RECURRENT_BACKWARD_32, _NARROW_RECURRENT_BACKWARD_32 = recurrent_backward(_WIDE_32), recurrent_backward(_NARROW_32)
 _RECURRENT_BACKWARD_64, _NARROW_RECURRENT_BACKWARD_64 = recurrent_backward(_WIDE_64), recurrent_backward(_NARROW_64)
+_LEAKY_FORWARD_32, _NARROW_LEAKY_FORWARD_32 = leaky_forward(_WIDE_32), leaky_forward(_NARROW_32)
+_LEAKY_FORWARD_64, _NARROW_LEAKY_FORWARD_64 = leaky_forward(_WIDE_64), leaky_forward(_NARROW_64)
+_LEAKY_BACKWARD_32, _NARROW_LEAKY_BACKWARD_32 = leaky_backward(_WIDE_32), leaky_backward(_NARROW_32)
+_LEAKY_BACKWARD_64, _NARROW_LEAKY_BACKWARD_64 = leaky_backward(_WIDE_64), leaky_backward(_NARROW_64)
 
 
 @_jit
@@ -318,6 +323,30 @@ def _entries(stamp: int) -> dict[str, Any]:
     def narrow_recurrent_backward_float64(buffer):
         _NARROW_RECURRENT_BACKWARD_64(buffer, types.float64(0), stamp)
 
+    def leaky_forward_float32(buffer):
+        _LEAKY_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def leaky_forward_float64(buffer):
+        _LEAKY_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def narrow_leaky_forward_float32(buffer):
+        _NARROW_LEAKY_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def narrow_leaky_forward_float64(buffer):
+        _NARROW_LEAKY_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def leaky_backward_float32(buffer):
+        _LEAKY_BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def leaky_backward_float64(buffer):
+        _LEAKY_BACKWARD_64(buffer, types.float64(0), stamp)
+
+    def narrow_leaky_backward_float32(buffer):
+        _NARROW_LEAKY_BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def narrow_leaky_backward_float64(buffer):
+        _NARROW_LEAKY_BACKWARD_64(buffer, types.float64(0), stamp)
+
     return locals()
 
 
@@ -328,7 +357,7 @@ _ENTRIES = _entries(_stamp())
 def entry(name: str, dtype: str) -> int:
     """The address of a compiled entry.
 
-    Its name is "forward", "backward", "narrow_forward", "narrow_backward", "finish" or "sort", its dtype "float32" or
-    "float64".
+    Its name is "sort", "finish", or "forward" or "backward", which "recurrent_" or "leaky_" may precede, and before
+    these "narrow_"; its dtype is "float32" or "float64".
     """
     return cached_cfunc(_ENTRIES[f"{name}_{dtype}"], types.void(types.CPointer(types.int64)))

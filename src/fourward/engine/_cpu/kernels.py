@@ -85,7 +85,8 @@ def read_drop(key, threshold, p_bits, zero):
 
 
 @_jit
-def _clear_padding(row, part, zero):
+def clear_padding(row, part, zero):
+    """Set the padding of a row to 0."""
     for j in range(part.size, part.width):
         row[j] = zero
 
@@ -95,7 +96,7 @@ def read_column(row, matrix, columns, column, part, zero):
     """Fill a row with the entries of a column that belong to the slice, and padding with zeros."""
     for j in range(part.size):
         row[j] = matrix[(part.first + j) * columns + column]
-    _clear_padding(row, part, zero)
+    clear_padding(row, part, zero)
 
 
 @_jit
@@ -136,7 +137,7 @@ def _forward_kernel(width):
                     if drop.threshold > 0 and p.hidden[s]:
                         apply_dropout(row, width, p.node[s], part.first, drop.key, drop.threshold, drop.scale, zero)
             if flag & END and is_given(z):
-                _clear_padding(row, part, zero)  # it adds nothing to gradients
+                clear_padding(row, part, zero)  # it adds nothing to gradients
             column = p.node[s] if ends.all_nodes else p.output[s]
             if flag & END and column >= 0:
                 write_column(row, ends.out, ends.outputs, column, part)
@@ -183,7 +184,7 @@ def _backward_kernel(width):
                     apply_dropout(row, width, p.node[s], part.first, drop.key, drop.threshold, drop.scale, zero)
                     unscale = drop.unscale
                 multiply_by_derivative(p.code[s], row, own, offset(z, max(p.z_row[s], 0) * width), width, unscale)
-                _clear_padding(row, part, zero)  # 0 times an infinite derivative is NaN
+                clear_padding(row, part, zero)  # 0 times an infinite derivative is NaN
                 if has_bias:
                     add_lanes(row, offset(bias_sums, p.bias_index[s]), width)
             elif flag & END and is_given(ends.x):
@@ -207,7 +208,7 @@ def _add_feedback_kernel(width):
     return add_feedback
 
 
-def _by_width(make, widths: tuple[int, ...]) -> Any:
+def by_width(make, widths: tuple[int, ...]) -> Any:
     """A function that calls the kernel for the width of the slice."""
     kernels = {f"kernel_{width}": make(width) for width in widths}
     arguments = ", ".join(inspect.signature(next(iter(kernels.values())).py_func).parameters)
@@ -218,14 +219,14 @@ def _by_width(make, widths: tuple[int, ...]) -> Any:
 
 def forward_kernels(widths: tuple[int, ...]) -> Any:
     """The forward pass of a slice of one of these widths."""
-    return _by_width(_forward_kernel, widths)
+    return by_width(_forward_kernel, widths)
 
 
 def backward_kernels(widths: tuple[int, ...]) -> Any:
     """The backward pass of a slice of one of these widths."""
-    return _by_width(_backward_kernel, widths)
+    return by_width(_backward_kernel, widths)
 
 
 def add_feedback_kernels(widths: tuple[int, ...]) -> Any:
     """The feedback edges of the first step, for a slice of one of these widths."""
-    return _by_width(_add_feedback_kernel, widths)
+    return by_width(_add_feedback_kernel, widths)

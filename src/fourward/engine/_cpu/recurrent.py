@@ -30,6 +30,7 @@ class CpuRecurrentRunner(RecurrentRunner):
     def __init__(self, plan: RecurrentPlan) -> None:
         super().__init__()
         packed_plan, self.shape, edge = pack_recurrent(plan)
+        self.has_voltage = plan.leaky and plan.dynamics == "voltage"
         self.register_buffer("packed_plan", packed_plan, persistent=False)
         self.register_buffer("edge", index_tensor(edge), persistent=False)
         self.fallback = TorchRecurrentRunner(plan)
@@ -50,7 +51,9 @@ class CpuRecurrentRunner(RecurrentRunner):
         traced = torch.compiler.is_compiling() or is_tracing() or type(x) not in (Tensor, nn.Parameter)
         if transformed or traced or x.is_meta:
             return self.fallback(x, h0, weight, bias, rate, custom, dropout, all_nodes)  # type: ignore[no-any-return]
-        tensors = (x, h0, weight.index_select(0, self.edge), bias)
+        if rate is not None and h0 is None:
+            h0 = x.new_zeros(x.shape[1], self.shape.nodes)
+        tensors = (x, h0, weight.index_select(0, self.edge), bias, rate)
         if torch.is_grad_enabled():
             return _Function.apply(*tensors, weight, dropout, all_nodes, self)  # type: ignore[no-any-return]
         return _forward(*tensors, dropout, all_nodes, self, needs_backward=False)[:2]
@@ -61,11 +64,11 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, h0: Tensor | None, sorted_weight: Tensor, bias: Tensor | None, weight: Tensor,
-        dropout: Dropout | None, all_nodes: bool, runner: CpuRecurrentRunner,
+        ctx: Any, x: Tensor, h0: Tensor | None, sorted_weight: Tensor, bias: Tensor | None, rate: Tensor | None,
+        weight: Tensor, dropout: Dropout | None, all_nodes: bool, runner: CpuRecurrentRunner,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        out, h, saved = _forward(x, h0, sorted_weight, bias, dropout, all_nodes, runner, needs_backward=True)
-        ctx.save_for_backward(x, h0, sorted_weight, bias, weight, saved)
+        out, h, saved = _forward(x, h0, sorted_weight, bias, rate, dropout, all_nodes, runner, needs_backward=True)
+        ctx.save_for_backward(x, h0, sorted_weight, bias, rate, weight, saved)
         ctx.dropout, ctx.all_nodes, ctx.runner, ctx.num_threads = dropout, all_nodes, runner, torch.get_num_threads()
         return out, h
 
@@ -73,20 +76,19 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             return _differentiable_grads(ctx, grads)
-        x_grad, h0_grad, weight_grad, bias_grad = _backward(ctx, *grads)
-        return x_grad, h0_grad, weight_grad, bias_grad, *(None,) * 4
+        return *_backward(ctx, *grads), *(None,) * 4
 
 
 def _differentiable_grads(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
     """The gradients as the torch engine computes them, differentiable themselves."""
-    x, h0, _, bias, weight, _ = ctx.saved_tensors
-    inputs = (x, h0, weight, bias)
+    x, h0, _, bias, rate, weight, _ = ctx.saved_tensors
+    inputs = (x, h0, weight, bias, rate)
     with torch.enable_grad():
-        results = ctx.runner.fallback(x, h0, weight, bias, None, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
+        results = ctx.runner.fallback(x, h0, weight, bias, rate, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
         variables = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
-        found = iter(torch.autograd.grad(results, variables, grads, create_graph=True, allow_unused=True))
-    values = [next(found) if tensor is not None and tensor.requires_grad else None for tensor in inputs]
-    return values[0], values[1], None, values[3], values[2], *(None,) * 3
+        gradients = iter(torch.autograd.grad(results, variables, grads, create_graph=True, allow_unused=True))
+    values = [next(gradients) if tensor is not None and tensor.requires_grad else None for tensor in inputs]
+    return values[0], values[1], None, values[3], values[4], values[2], *(None,) * 3
 
 
 def _cut(shape: Shape, steps: int, batch: int, dtype: torch.dtype, max_threads: int) -> tuple[Slices, int]:
@@ -95,34 +97,43 @@ def _cut(shape: Shape, steps: int, batch: int, dtype: torch.dtype, max_threads: 
     return slices(batch, lanes_per_group(dtype), num_threads, most_groups(shape.slots)), num_threads
 
 
-def _entry(name: str, dtype: torch.dtype, cut: Slices) -> int:
+def _entry(name: str, dtype: torch.dtype, cut: Slices, is_leaky: bool) -> int:
     prefix = "" if cut.width >= lanes_per_group(dtype) else "narrow_"
-    return entries.entry(f"{prefix}recurrent_{name}", str(dtype).removeprefix("torch."))
+    kind = "leaky" if is_leaky else "recurrent"
+    return entries.entry(f"{prefix}{kind}_{name}", str(dtype).removeprefix("torch."))
 
 
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
+def _z_rows(shape: Shape, steps: int, is_leaky: bool) -> int:
+    """Rows of sums that the backward pass needs."""
+    return steps * (shape.nodes if is_leaky else shape.z_rows)
+
+
 def _forward(
-    x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, dropout: Dropout | None, all_nodes: bool,
-    runner: CpuRecurrentRunner, needs_backward: bool,
+    x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, rate: Tensor | None, dropout: Dropout | None,
+    all_nodes: bool, runner: CpuRecurrentRunner, needs_backward: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Results of all steps, the last state, and what the backward pass needs: a, then z, slice after slice."""
     shape, packed_plan = runner.shape, runner.packed_plan
-    x, weight, h0, bias = plain(x), plain(weight), *(None if t is None else plain(t) for t in (h0, bias))
+    x, weight = plain(x), plain(weight)
+    h0, bias, rate = (None if t is None else plain(t) for t in (h0, bias, rate))
     steps, batch, _ = x.shape
     cut, num_threads = _cut(shape, steps, batch, x.dtype, torch.get_num_threads())
     columns = shape.nodes if all_nodes else shape.outputs
     out, h = x.new_empty(steps, batch, columns), x.new_empty(batch, shape.nodes)
-    rows, block = shape.nodes * (steps + 1), None
+    rows, z_rows, block = shape.nodes * (steps + 1), _z_rows(shape, steps, rate is not None), None
     if needs_backward:
-        saved = BUFFERS.empty((rows + steps * shape.z_rows) * cut.padded, x, packed_plan)
+        saved = BUFFERS.empty((rows * (1 + runner.has_voltage) + z_rows) * cut.padded, x, packed_plan)
         a, scratch = saved.data_ptr(), 0
+        u = a + (rows + z_rows) * cut.padded * x.itemsize
     else:
-        scratch = shape.slots * cut.width
-        block = BUFFERS.take(scratch * x.itemsize * min(num_threads, cut.jobs))
+        scratch, num_scratches = shape.slots * cut.width, min(num_threads, cut.jobs)
+        block = BUFFERS.take(scratch * x.itemsize * num_scratches * (1 + runner.has_voltage))
         a, saved = block.address, out
+        u = a + scratch * x.itemsize * num_scratches
     buffer = recurrent_forward_arguments(
         jobs=cut.jobs,
         slices=cut.address,
@@ -141,30 +152,34 @@ def _forward(
         scratch=scratch,
         weight=weight.data_ptr(),
         bias=_address(bias),
+        rate=_address(rate),
+        u=u if runner.has_voltage else 0,
         key=0 if dropout is None else int(dropout.key),
         threshold=0 if dropout is None else threshold(dropout.p),
         p_bits=0 if dropout is None else float64_bits(dropout.p),
     )
-    threads.run(_entry("forward", x.dtype, cut), buffer, cut.jobs, num_threads)
+    threads.run(_entry("forward", x.dtype, cut, rate is not None), buffer, cut.jobs, num_threads)
     if block is not None:
         BUFFERS.give_back(block)
     return out, h, saved
 
 
 def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of x, h0, the sorted weights and the biases; None where none is needed."""
-    x, h0, weight, bias, _, saved = ctx.saved_tensors
+    """Gradients of x, h0, the sorted weights, the biases and the rates; None where none is needed."""
+    x, h0, weight, bias, rate, _, saved = ctx.saved_tensors
     shape, packed_plan, dropout = ctx.runner.shape, ctx.runner.packed_plan, ctx.dropout
     out_grad, h_grad, weight = plain(out_grad), plain(h_grad), plain(weight)
     (steps, batch, columns), dtype, itemsize = out_grad.shape, out_grad.dtype, out_grad.itemsize
     cut, num_threads = _cut(shape, steps, batch, dtype, ctx.num_threads)
-    biases = 0 if bias is None else shape.nodes - shape.inputs
+    neurons = shape.nodes - shape.inputs
+    biases, rates = (0 if tensor is None else neurons for tensor in (bias, rate))
     x_grad = torch.zeros_like(x, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
     h0_grad = None if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
     weight_grad = BUFFERS.empty(shape.edges, weight, packed_plan)
-    bias_grad = out_grad.new_empty(biases)
-    scratch, edges = shape.back_slots * cut.width, pad_batch(shape.edges, lanes_per_group(dtype))
-    block = BUFFERS.take((scratch * cut.shares + edges + (shape.edges + biases) * cut.shares) * itemsize)
+    neuron_grad = out_grad.new_empty(biases + rates)  # of biases, then of rates
+    scratch = (shape.back_slots if rate is None else 3 * shape.nodes + 1) * cut.width
+    edges = pad_batch(shape.edges, lanes_per_group(dtype))
+    block = BUFFERS.take((scratch * cut.shares + edges + (shape.edges + biases + rates) * cut.shares) * itemsize)
     by_source = block.address + scratch * cut.shares * itemsize
     sums = by_source + edges * itemsize
     parts = 1 if num_threads == 1 else PARTS * num_threads
@@ -180,14 +195,14 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
         weight=weight.data_ptr(),
         by_source=by_source,
         sums=sums,
-        biases=biases,
+        biases=biases + rates,
         weight_grad=weight_grad.data_ptr(),
-        bias_grad=bias_grad.data_ptr(),
+        bias_grad=neuron_grad.data_ptr(),
         key=0,
         threshold=0,
         p_bits=0,
     )
-    a = saved.data_ptr()
+    a, rows = saved.data_ptr(), shape.nodes * (steps + 1)
     inner = recurrent_backward_arguments(
         shares=cut.shares,
         share_start=cut.share_address,
@@ -203,7 +218,9 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
         h0_grad=_address(h0_grad),
         h_grad=h_grad.data_ptr(),
         a=a,
-        z=a + shape.nodes * (steps + 1) * cut.padded * itemsize,
+        z=a + rows * cut.padded * itemsize,
+        rate=_address(None if rate is None else plain(rate)),
+        u=a + (rows + _z_rows(shape, steps, rate is not None)) * cut.padded * itemsize if ctx.runner.has_voltage else 0,
         d=block.address,
         scratch=scratch,
         by_source=by_source,
@@ -215,7 +232,8 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     )
     name = str(dtype).removeprefix("torch.")
     threads.run(entries.entry("sort", name), outer, parts, num_threads)
-    threads.run(_entry("backward", dtype, cut), inner, cut.shares, num_threads)
+    threads.run(_entry("backward", dtype, cut, rate is not None), inner, cut.shares, num_threads)
     threads.run(entries.entry("finish", name), outer, parts, num_threads)
     BUFFERS.give_back(block)
-    return x_grad, h0_grad, weight_grad, None if bias is None else bias_grad
+    bias_grad, rate_grad = neuron_grad[:biases], neuron_grad[biases:]
+    return x_grad, h0_grad, weight_grad, None if bias is None else bias_grad, None if rate is None else rate_grad

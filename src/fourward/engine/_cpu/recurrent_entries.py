@@ -51,10 +51,12 @@ def recurrent_forward_arguments(
     h0: int,  # (B, N) by node index, or 0 for zeros
     h: int,  # (B, N) by node index
     a: int,  # saved: ((T+1) N, S) of each slice, one slice after another; else scratch of (2 N, S) for each thread
-    z: int,  # (T Z, S) likewise, a row for each node that needs it; 0 if nothing is saved
+    z: int,  # (T Z, S) likewise, a row for each node that needs it, with time constants for each; 0 if nothing is saved
     scratch: int,  # numbers in the scratch of a thread; 0 if a is saved
     weight: int,  # (E,) by target
     bias: int,  # (N-I,), or 0
+    rate: int,  # (N-I,) 1 / tau, or 0 without time constants
+    u: int,  # with voltage dynamics: rows of states, as a; else 0
     key: int,
     threshold: int,
     p_bits: int,
@@ -80,10 +82,12 @@ def recurrent_backward_arguments(
     h_grad: int,  # (B, N), or 0
     a: int,
     z: int,
-    d: int,  # scratch of (2 N, S) for each share: gradients of a step, then of the one after it
+    rate: int,
+    u: int,
+    d: int,  # scratch of (2 N, S) for each share: gradients of a step, then of the one after it; (3 N + 1, S) with rate
     scratch: int,  # numbers in the scratch of a share
     by_source: int,  # (E,) weights sorted by source
-    sums: int,  # (shares, E + biases) gradients of weights, sorted by source, and of biases
+    sums: int,  # (shares, E + biases + rates) gradients of weights, sorted by source, of biases and of rates
     biases: int,  # N-I, or 0
     key: int,
     threshold: int,
@@ -92,8 +96,8 @@ def recurrent_backward_arguments(
     """The arguments of the backward pass."""
 
 
-_read_forward = buffer_reader(recurrent_forward_arguments)
-_read_backward = buffer_reader(recurrent_backward_arguments)
+read_forward = buffer_reader(recurrent_forward_arguments)
+read_backward = buffer_reader(recurrent_backward_arguments)
 
 
 @_jit
@@ -115,7 +119,7 @@ def recurrent_forward(widths: tuple[int, ...]) -> Any:
     @named(f"recurrent_forward_{widths[-1]}")
     def recurrent_forward(buffer, zero, stamp):
         """A job is a slice: from x and h0 to out and h."""
-        args = _read_forward(buffer)
+        args = read_forward(buffer)
         thread = take_next(offset(buffer, NEXT_THREAD))
         p, drop = (
             unpack(pointer(args.packed_plan, types.int32(0))),
@@ -165,7 +169,7 @@ def recurrent_backward(widths: tuple[int, ...]) -> Any:
     @named(f"recurrent_backward_{widths[-1]}")
     def recurrent_backward(buffer, zero, stamp):
         """A job is a share of the batch: from out_grad and h_grad to x_grad, h0_grad and the share's sums."""
-        args = _read_backward(buffer)
+        args = read_backward(buffer)
         p, drop = (
             unpack(pointer(args.packed_plan, types.int32(0))),
             read_drop(args.key, args.threshold, args.p_bits, zero),
