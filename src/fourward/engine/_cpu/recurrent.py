@@ -176,7 +176,7 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     x_grad = torch.zeros_like(x, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
     h0_grad = None if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
     weight_grad = BUFFERS.empty(shape.edges, weight, packed_plan)
-    neuron_grad = out_grad.new_empty(biases + rates)  # of biases, then of rates
+    neuron_grad = out_grad.new_empty(biases + rates)  # gradients of biases, then of rates
     scratch = (shape.back_slots if rate is None else 3 * shape.nodes + 1) * cut.width
     edges = pad_batch(shape.edges, lanes_per_group(dtype))
     block = BUFFERS.take((scratch * cut.shares + edges + (shape.edges + biases + rates) * cut.shares) * itemsize)
