@@ -1,4 +1,4 @@
-"""fourward: a directed acyclic graph of single neurons as a PyTorch module.
+"""fourward: a directed graph of single neurons as a PyTorch module.
 
 `Dag` is the graph, `Layering` the level of each node, and `FourWard` the module, which trains like any other. Names are
 imported on first use, so that `import fourward` is light.

@@ -71,7 +71,7 @@ def _build_command() -> Any:
 
     app = typer.Typer(
         name="fourward",
-        help="Turn any directed acyclic graph of single neurons into a network that trains.",
+        help="Turn any directed graph of single neurons into a network that trains.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="markdown",
