@@ -61,10 +61,15 @@ def _backward_layout(
 ) -> Layout:
     lanes, num_threads = lanes_per_group(dtype), _num_threads(shape, batch, max_threads)
     cut = slices(batch, lanes, cut_for, most_groups(max(shape.slots, shape.back_slots)))
-    scratch, parts = shape.back_slots * cut.width, 1 if num_threads == 1 else PARTS * num_threads
+    scratch, parts = shape.back_slots * cut.width, count_parts(shape.edges, num_threads)
     memory = scratch * cut.shares + pad_batch(shape.edges, lanes) + (shape.edges + biases) * cut.shares
     entry, distance = _entry("backward", dtype, cut, lanes), _prefetch_distance(shape.back_slots, cut, dtype)
     return Layout(cut, num_threads, entry, 0, 0, scratch, memory * dtype.itemsize, parts, distance)
+
+
+def count_parts(edges: int, num_threads: int) -> int:
+    """How many jobs sorting the weights makes, which is over before a second thread starts unless there are many."""
+    return PARTS * num_threads if edges > THREAD_WORK else 1
 
 
 def _prefetch_distance(rows: int, cut: Slices, dtype: torch.dtype) -> int:

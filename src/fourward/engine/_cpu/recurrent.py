@@ -11,7 +11,7 @@ from torch.jit._trace import is_tracing
 
 from fourward.engine._cpu import entries, threads
 from fourward.engine._cpu.buffers import BUFFERS
-from fourward.engine._cpu.launch import PARTS, THREAD_WORK
+from fourward.engine._cpu.launch import THREAD_WORK, count_parts
 from fourward.engine._cpu.packed_plan import Shape, pack_recurrent
 from fourward.engine._cpu.recurrent_entries import recurrent_backward_arguments, recurrent_forward_arguments
 from fourward.engine._cpu.slices import Slices, lanes_per_group, most_groups, pad_batch, slices
@@ -182,7 +182,7 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     block = BUFFERS.take((scratch * cut.shares + edges + (shape.edges + biases + rates) * cut.shares) * itemsize)
     by_source = block.address + scratch * cut.shares * itemsize
     sums = by_source + edges * itemsize
-    parts = 1 if num_threads == 1 else PARTS * num_threads
+    parts = count_parts(shape.edges, num_threads)
     nothing = dict.fromkeys(("share_start", "distance", "slices", "x_grad", "out_grad", "a", "z", "d", "scratch"), 0)
     outer = entries.backward_arguments(
         **nothing,

@@ -30,6 +30,7 @@ _forked = False
 _pool: ThreadPoolExecutor | None = None
 
 
+HANDOVER = 30e-6  #: seconds that handing work over may waste on a quiet machine, too
 REST = 20  #: how much longer than the time that a team wasted the calling thread works alone
 _alone_until = 0.0  #: in seconds of time.perf_counter
 
@@ -63,7 +64,7 @@ def _run_team(gomp: Gomp, entry: int, buffer: array[int], address: int, num_thre
     end = perf_counter()
     first = ctypes.c_double.from_address(address + 8 * FIRST_END).value  # when the first thread found no job
     wasted = (end - first) - (first - start)
-    if wasted > 0:
+    if wasted > HANDOVER:
         _alone_until = end + REST * wasted
 
 
