@@ -41,13 +41,13 @@ def test_small_tensors_are_torchs():
 
 def test_at_most_the_limit_is_kept():
     memory = Buffers(limit=10 * SMALL)
-    blocks = [memory.take(4 * SMALL) for _ in range(5)]
-    small = memory.take(SMALL)
+    blocks = [memory.take(4 * SMALL, PLAN) for _ in range(5)]
+    small = memory.take(SMALL, PLAN)
     memory.give_back(small)
     for block in blocks:
         memory.give_back(block)
     assert memory.unused_bytes <= 10 * SMALL
-    assert memory.take(4 * SMALL) is blocks[-1], "the latest stays"
+    assert memory.take(4 * SMALL, PLAN) is blocks[-1], "the latest stays"
     memory.release()
     assert memory.unused_bytes == 0
 
@@ -55,7 +55,7 @@ def test_at_most_the_limit_is_kept():
 def test_memory_goes_with_the_network():
     gc.collect()
     BUFFERS.release()
-    nets = [FourWard(generate.erdos_renyi(3000, 0.001, seed=seed), seed=0) for seed in (0, 1)]
+    nets = [FourWard(generate.erdos_renyi(nodes, 0.001, seed=0), seed=0) for nodes in (3000, 6000)]
     for net in nets:
         net(torch.ones(200, net.dag.num_inputs)).sum().backward()
     before = BUFFERS.unused_bytes
@@ -102,7 +102,7 @@ def test_threads_share_no_block():
     def work(number):
         seen.wait()
         for _ in range(300):
-            block = memory.take(5000)
+            block = memory.take(5000, PLAN)
             block.array[:] = number
             if not (block.array == number).all():
                 errors.append(number)
@@ -120,15 +120,15 @@ def test_threads_share_no_block():
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_writes_to_pages_of_its_own():
     memory = Buffers()
-    block = memory.take(5000)
+    block = memory.take(5000, PLAN)
     block.array[:] = 1
     memory.give_back(block)
     child = os.fork()
     if child == 0:
-        memory.take(5000).array[:] = 2
+        memory.take(5000, PLAN).array[:] = 2
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert (memory.take(5000).array == 1).all()
+    assert (memory.take(5000, PLAN).array == 1).all()
 
 
 def test_sizes_are_rounded_to_few():
@@ -136,4 +136,4 @@ def test_sizes_are_rounded_to_few():
     assert len(sizes) < 100
     assert all(size <= buffers._round_up(size) <= size + max(4096, size / 8) for size in range(1, 10**6, 997))
     assert buffers._round_up(0) >= 0
-    assert isinstance(Buffers().take(0).address, int | np.integer)
+    assert isinstance(Buffers().take(0, PLAN).address, int | np.integer)

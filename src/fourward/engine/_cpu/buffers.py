@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,50 +39,62 @@ class Block:
 
 
 class Buffers:
-    """Blocks by size. The oldest unused ones go where more than a limit would be kept."""
+    """Blocks by size. The oldest unused ones go where more than a limit would be kept.
+
+    Blocks of fewer bytes than SMALL are neither counted nor guarded by a lock: taking one is part of every short pass.
+    """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
-        self.unused_bytes = 0  #: bytes that are kept for later passes
+        self.unused_bytes = 0  #: bytes of blocks of at least SMALL that are kept for later passes
         self._lock = threading.RLock()  # reentrant: a tensor may go while this thread holds it
         self._unused: dict[int, list[Block]] = {}  # by size, which is in the order in which they were given back last
         self._lent: dict[int, weakref.ref[Any]] = {}
         self._owners: set[int] = set()
 
-    def take(self, size: int) -> Block:
+    def take(self, size: int, packed_plan: Tensor) -> Block:
         """A block of at least so many bytes, whose contents are arbitrary."""
         size = _round_up(size)
+        blocks = self._unused.get(size)
+        if size < SMALL:
+            try:
+                if blocks:
+                    return blocks.pop()  # the latest: it may be in the cache
+            except IndexError:  # another thread was faster
+                pass
+            return _allocate(size)
+        owner = packed_plan.data_ptr()
         with self._lock:
+            if owner not in self._owners:  # release its blocks when it goes
+                self._owners.add(owner)
+                weakref.finalize(packed_plan, self.release, owner).atexit = False
             blocks = self._unused.get(size)
             if blocks:
+                block = blocks.pop()
                 self.unused_bytes -= size
-                return blocks.pop()  # the latest: it may be in the cache
-        memory = np.empty(size + _PAGE, np.uint8)
-        start = -memory.ctypes.data % _PAGE
-        return Block(memory[start : start + size], memory.ctypes.data + start, size)
+            else:
+                block = _allocate(size)
+        block.owner = owner
+        return block
 
     def give_back(self, block: Block) -> None:
         """Keep a block for the next pass."""
+        if block.size < SMALL:
+            self._unused.setdefault(block.size, []).append(block)
+            return
         with self._lock:
             self._unused.setdefault(block.size, []).append(block)
             self.unused_bytes += block.size
-            if self.unused_bytes > self.limit:
-                self._shrink(block.size)
-
-    def _shrink(self, latest: int) -> None:
-        """Free blocks until the limit holds, those of the latest size last."""
-        for size in sorted(self._unused, key=latest.__eq__):
-            while self._unused[size] and self.unused_bytes > self.limit:
-                self._unused[size].pop(0)
-                self.unused_bytes -= size
+            for size in sorted(self._unused, key=block.size.__eq__):  # those of its own size last
+                while self.unused_bytes > self.limit and size >= SMALL and self._unused[size]:
+                    self._unused[size].pop(0)
+                    self.unused_bytes -= size
 
     def empty(self, numbers: int, like: Tensor, packed_plan: Tensor) -> Tensor:
         """An uninitialised tensor (numbers,) with the dtype of `like`, whose memory comes back when it goes."""
         if numbers * like.itemsize < SMALL:
             return like.new_empty(numbers)
-        block = self.take(numbers * like.itemsize)
-        block.owner = packed_plan.data_ptr()
-        self._follow(packed_plan)
+        block = self.take(numbers * like.itemsize, packed_plan)
         view = block.array[: numbers * like.itemsize].view(_NUMPY[like.dtype])
         key = id(view)
 
@@ -95,21 +108,21 @@ class Buffers:
     def release(self, owner: int | None = None) -> None:
         """Free the unused blocks that a packed plan used last, or all unused blocks."""
         with self._lock:
-            for size, blocks in self._unused.items():
-                remaining = [block for block in blocks if owner is not None and block.owner != owner]
-                self.unused_bytes -= size * (len(blocks) - len(remaining))
-                self._unused[size] = remaining
+            for size, blocks in list(self._unused.items()):
+                if owner is None or size >= SMALL:
+                    remaining = [block for block in blocks if owner is not None and block.owner != owner]
+                    self.unused_bytes -= size * (len(blocks) - len(remaining)) if size >= SMALL else 0
+                    self._unused[size] = remaining
             self._owners.discard(owner or 0)
 
-    def _follow(self, packed_plan: Tensor) -> None:
-        """Release the blocks of this plan when it goes."""
-        owner = packed_plan.data_ptr()
-        with self._lock:
-            if owner not in self._owners:
-                self._owners.add(owner)
-                weakref.finalize(packed_plan, self.release, owner).atexit = False
+
+def _allocate(size: int) -> Block:
+    memory = np.empty(size + _PAGE, np.uint8)
+    start = -memory.ctypes.data % _PAGE
+    return Block(memory[start : start + size], memory.ctypes.data + start, size)
 
 
+@lru_cache(maxsize=1024)
 def _round_up(size: int) -> int:
     """The next of eight sizes between a power of 2 and the next one, so that similar batches share blocks."""
     step = max(_PAGE, 1 << max(0, size.bit_length() - 4))

@@ -124,7 +124,7 @@ def forward(
             saved[-layout.unused - 1 : -1].zero_()  # torch compares what an operator returns in tests, bit by bit
         a = saved.data_ptr()
     else:
-        saved, block = out, BUFFERS.take(layout.memory)
+        saved, block = out, BUFFERS.take(layout.memory, packed_plan)
         a = block.address
     buffer = entries.forward_arguments(
         jobs=cut.jobs,
@@ -162,7 +162,7 @@ def backward(
     cut, a, itemsize = layout.cut, saved.data_ptr(), dtype.itemsize
     x_grad = out_grad.new_zeros(batch if needs_x_grad else 0, shape.inputs)
     weight_grad, bias_grad = BUFFERS.empty(shape.edges, weight, packed_plan), out_grad.new_empty(biases)
-    block = BUFFERS.take(layout.memory)
+    block = BUFFERS.take(layout.memory, packed_plan)
     by_source = block.address + layout.scratch * cut.shares * itemsize
     buffer = entries.backward_arguments(
         shares=cut.shares,

@@ -131,7 +131,7 @@ def _forward(
         u = a + (rows + z_rows) * cut.padded * x.itemsize
     else:
         scratch, num_scratches = shape.slots * cut.width, min(num_threads, cut.jobs)
-        block = BUFFERS.take(scratch * x.itemsize * num_scratches * (1 + runner.has_voltage))
+        block = BUFFERS.take(scratch * x.itemsize * num_scratches * (1 + runner.has_voltage), packed_plan)
         a, saved = block.address, out
         u = a + scratch * x.itemsize * num_scratches
     buffer = recurrent_forward_arguments(
@@ -179,7 +179,9 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     neuron_grad = out_grad.new_empty(biases + rates)  # gradients of biases, then of rates
     scratch = (shape.back_slots if rate is None else 3 * shape.nodes + 1) * cut.width
     edges = pad_batch(shape.edges, lanes_per_group(dtype))
-    block = BUFFERS.take((scratch * cut.shares + edges + (shape.edges + biases + rates) * cut.shares) * itemsize)
+    block = BUFFERS.take(
+        (scratch * cut.shares + edges + (shape.edges + biases + rates) * cut.shares) * itemsize, packed_plan
+    )
     by_source = block.address + scratch * cut.shares * itemsize
     sums = by_source + edges * itemsize
     parts = count_parts(shape.edges, num_threads)
