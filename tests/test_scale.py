@@ -30,7 +30,7 @@ def test_bytes_for_each_edge_and_node():
     for_edge = (totals[1] - totals[0]) / 200_000
     for_node = (totals[0] - for_edge * 200_000) / 20_000
     assert for_edge == pytest.approx(8 + 8 + 12, rel=0.01)
-    assert for_node == pytest.approx(110, rel=0.05)
+    assert for_node == pytest.approx(100, rel=0.05)
 
 
 def test_the_page_and_the_benchmark_have_one_formula():
