@@ -124,8 +124,8 @@ def _allocate(size: int) -> Block:
 
 @lru_cache(maxsize=1024)
 def _round_up(size: int) -> int:
-    """The next of eight sizes between a power of 2 and the next one, so that similar batches share blocks."""
-    step = max(_PAGE, 1 << max(0, size.bit_length() - 4))
+    """The next of 32 sizes between a power of 2 and the next one, so that similar batches share blocks."""
+    step = max(_PAGE, 1 << max(0, size.bit_length() - 6))
     return -(-size // step) * step
 
 
