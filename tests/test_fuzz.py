@@ -17,7 +17,14 @@ NAMES = [
         for suffix in ("csv", "tsv", "edges", "mtx", "json", "graphml", "gexf", "npz", "csv.gz", "json.gz")
     ),
     *(f"matrix-{form}.npz" for form in ("csr", "csc", "coo", "bsr", "dia")),
-    *("network.safetensors", "best.safetensors", "last.safetensors", "tensorneat.json", "neat.json"),
+    *(
+        "network.safetensors",
+        "recurrent.safetensors",
+        "best.safetensors",
+        "last.safetensors",
+        "tensorneat.json",
+        "neat.json",
+    ),
     *("table.csv", "table.npz"),
 ]
 

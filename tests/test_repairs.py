@@ -98,7 +98,6 @@ CASES = {
     "cycle": (graph_file("a,b\nb,c\nc,a\nc,d\n"), {"remove_feedback": ...}),
     "self-loop": (graph_file("a,b\nb,b\n"), {"self_loops": ...}),
     "missing weight": (graph_file("a,b,1\nb,c,\nb,d,2\n"), {"missing": ...}),
-    "edges into inputs": (graph_file("a,b\nb,c\n", inputs=["a", "b"]), {"into_inputs": ...}),
     "duplicates": (graph_file("a,b,1\na,b,2\n"), {"merge": ...}),
     "undirected": (lambda: partial(read_dag, write("g.mtx", SYMMETRIC)), {"orient": ...}),
     "some weights": (lambda: partial(read_dag, write("g.json", SOME_WEIGHTS)), {"topology_only": ...}),

@@ -173,12 +173,14 @@ def test_loading_draws_no_global_random_numbers(tmp_path):
 def test_networks_with_feedback(tmp_path, options):
     pairs = [("x", "a"), ("a", "b"), ("b", "a"), ("b", "b"), ("b", "y"), ("y", "x2"), ("x2", "a")]
     g = fw.Digraph.from_edges(pairs, inputs=["x", "x2"], outputs=["y", "a"])
+    g = g.with_attributes({"class": {"x": "s", "a": "i", "b": "i", "y": "m"}})
     if options.get("tau") == "learned":
         options = options | {"tau": torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0]))}
     net = fw.Recurrent(g, {"b": "relu", "default": "tanh"}, seed=3, dropout=0.25, **options)
     fw.save(net, tmp_path / "net.safetensors")
-    loaded = fw.load(tmp_path / "net.safetensors", engine="torch")
+    loaded = fw.load(tmp_path / "net.safetensors", engine=net.engine)
     assert loaded.graph == g
+    assert dict(loaded.graph.attributes) == {"class": ("s", "i", "i", "m", None)}
     assert (loaded.dynamics, loaded.batch_first, loaded.dropout, loaded.seed) == (
         net.dynamics, net.batch_first, net.dropout, net.seed,
     )  # fmt: skip

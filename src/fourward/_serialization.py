@@ -172,6 +172,7 @@ def _build_recurrent(
     feedback = tensors["network.feedback"].numpy()
     edges = np.concatenate((tensors["network.edges"].numpy(), feedback))
     graph = Digraph.from_arrays(edges, labels=dag.labels, inputs=dag.inputs, outputs=dag.outputs, feedback=feedback)
+    graph = graph.with_attributes(dag.attributes) if dag.attributes else graph
     weight, bias, tau = (tensors.get(f"network.{name}") for name in ("weight", "bias", "tau"))
     if tau is not None:
         tau = tau.clamp(min=1)  # as in every pass: training may have left it

@@ -3,6 +3,7 @@ import pickle
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import rustworkx as rx
 import scipy.sparse as sp
@@ -10,9 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourward import Dag, Digraph, connectomes, generate
+from fourward import Dag, Digraph, connectomes, files, generate
 from fourward.errors import CycleError, GraphError, OptionError, WeightError
 from fourward.graph import EdgeList
+from tests.graph.write_file import write_file
 
 PAIRS = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("b", "b"), ("c", "y")]
 
@@ -181,3 +183,35 @@ def test_connectomes():
     assert worm.digraph(inputs=["AVAL"], feedback="all").num_feedback == 3709
     fly = connectomes.load("mushroom-body")
     assert (fly.graph.num_inputs, fly.graph.num_outputs) == (121, 58)
+
+
+def test_attributes():
+    g = Digraph.from_edges(PAIRS).with_attributes({"class": {"x": "sensory", "y": "motor"}, "z": range(5)})
+    assert g.attributes == g.dag.attributes
+    assert g.attributes["class"] == ("sensory", None, None, None, "motor")
+    assert g == Digraph.from_edges(PAIRS), "they don't count"
+    assert hash(g) == hash(Digraph.from_edges(PAIRS))
+    with_sides = g.with_attributes({"side": list("lrlrl")})
+    assert [*with_sides.attributes] == ["class", "z", "side"]
+    pickled, converted = pickle.loads(pickle.dumps(with_sides)), Digraph.from_networkx(with_sides.to_networkx())
+    for copied in (pickled, copy.deepcopy(with_sides), converted):
+        assert copied == with_sides
+        assert dict(copied.attributes) == dict(with_sides.attributes)
+    worm = connectomes.load("c-elegans")
+    assert worm.graph.attributes["class"] == tuple(worm.classes.values())
+    assert worm.digraph(inputs="class=sensory", driven=False).dag.driven.tolist() == []
+
+
+def test_files_with_feedback(tmp_path):
+    path = write_file(tmp_path, "g.csv", "x,a,1\na,b,9\nb,a,2\nb,a,3\nb,y,4\nb,x,8\ny,y,1\n")
+    nodes = pd.DataFrame({"name": list("xaby"), "class": list("simo")})
+    options = {"nodes": nodes, "merge": True, "inputs": "class=s", "outputs": "class=o"}
+    got = files.read_digraph(path, **options)
+    assert set(named(got.graph, got.graph.feedback)) == {("b", "a"), ("x", "a"), ("y", "y")}, "light"
+    assert got.graph.attributes["class"] == ("s", "i", "m", "o")
+    assert (got.changes.merged, got.changes.driven, got.changes.cut) == (1, 1, 0)
+    assert got.describe_changes() == ["merged 1 duplicate edge", "1 input is driven"]
+    cut = files.read_digraph(path, into_inputs="cut", self_loops="drop", **options)
+    assert set(named(cut.graph, cut.graph.feedback)) == {("b", "a")}, "lighter than a -> b"
+    assert (cut.cut, cut.changes.cut, cut.changes.self_loops) == ((("b", "x"),), 1, 1)
+    assert "cut 1 edge into inputs with 29.6% of all weight: b -> x" in repr(cut)

@@ -133,8 +133,13 @@ def test_inputs_and_outputs_by_list_by_file_and_by_attribute(tmp_path):
     got = files.read_dag(edges, inputs=listed, outputs=["4"], into_inputs="cut")
     assert [got.dag.labels[v] for v in got.dag.inputs] == [2, 1], "text finds integers, in order"
     assert (got.cut, got.changes.cut) == (((5, 1),), 1)
-    with pytest.raises(GraphError, match=r"1 edge leads into inputs: 5 -> 1 \(line 4\).*into_inputs='cut'"):
-        files.read_dag(edges, inputs=listed)
+    got = files.read_dag(edges, inputs=listed, outputs=["4"])
+    assert [got.dag.labels[v] for v in got.dag.driven] == [1], "driven by default"
+    assert (got.cut, got.changes.cut, got.changes.driven) == ((), 0, 1)
+    assert "1 input is driven" in repr(got)
+    assert files.read_dag(edges, inputs=listed, into_inputs="drive").dag == files.read_dag(edges, inputs=listed).dag
+    with pytest.raises(OptionError, match="into_inputs must be 'drive' or 'cut', got 'keep'"):
+        files.read_dag(edges, inputs=listed, into_inputs="keep")
     with pytest.raises(GraphError, match="no attribute 'class'"):
         files.read_dag(edges, inputs="class=sensory")
     with pytest.raises(GraphError, match="or an attribute and its value"):

@@ -168,8 +168,10 @@ def test_dropout_is_the_same_in_all_steps():
 
 
 def test_engines_are_chosen_in_the_open():
-    assert "not gpu" in network().explain()
-    assert Recurrent(G, {"default": torch.atan}).engine == "torch"
+    assert network(tau=None).engine == "cpu"
+    custom = network(activation={"default": torch.atan})
+    assert custom.engine == "torch"
+    assert "not gpu" in custom.explain()
     with pytest.raises(EngineError, match=r"engine 'gpu' can't run this network: .*feedback|not on a CUDA device"):
         network(engine="gpu")
 

@@ -172,7 +172,10 @@ class GraphOptions:
     ] = None
     into_inputs: Annotated[
         IntoInputs | None,
-        _graph_option("--into-inputs", help="What becomes of edges into inputs: drive (the default) or cut."),
+        _graph_option(
+            "--into-inputs",
+            help="What becomes of edges into inputs: drive (the default but for bundled connectomes) or cut.",
+        ),
     ] = None
     only: Annotated[
         Only | None, _graph_option("--only", help="paths: drop neurons on no path from an input to an output.")
@@ -209,7 +212,7 @@ class GraphOptions:
         from fourward.graph._spec import resolve_graph
 
         options = self._resolve_options(spec)
-        return resolve_graph(spec, remove_feedback=self.remove_feedback, topology_only=topology_only, **options)
+        return resolve_graph(spec, topology_only=topology_only, remove_feedback=self.remove_feedback, **options)
 
     def load_digraph(self, spec: str, *, topology_only: bool = False) -> AnnotatedDigraph:
         """Load the graph that `spec` names with its feedback."""
@@ -225,10 +228,11 @@ class GraphOptions:
                 f"expected a graph, got {spec!r}. If it is a network or the folder of a run, "
                 f"`fourward export {spec} --out graph.graphml` writes its graph."
             )
+        chosen = {} if self.into_inputs is None else {"into_inputs": self.into_inputs.value}
         return dict(
+            chosen,
             orient=None if self.orient is None else "random",
             seed=self.seed,
-            remove_feedback=self.remove_feedback,
             merge=self.merge if self.merge_by is None else self.merge_by.value,
             self_loops=None if self.self_loops is None else "drop",
             min_weight=self.min_weight,
@@ -236,7 +240,6 @@ class GraphOptions:
             nodes=self.nodes,
             inputs=_parse_choice(self.inputs),
             outputs=_parse_choice(self.outputs),
-            into_inputs="drive" if self.into_inputs is None else self.into_inputs.value,
             only=None if self.only is None else "paths",
             format=self.format,
             header=self.header,

@@ -91,6 +91,17 @@ class AnnotatedDigraph(NamedTuple):
     bias: FloatArray | None = None  #: one for each neuron, in the order of graph.neurons; 0 for one without
     activation: tuple[str | None, ...] | None = None  #: one for each neuron, in the same order
     merged: int = 0  #: number of duplicate edges that were merged into another
+    cut: tuple[tuple[Hashable, Hashable], ...] = ()  #: edges into inputs that were removed, by labels
+    changes: Changes = Changes()  #: numbers of all changes to the graph
+
+    def __repr__(self) -> str:
+        values = [name for name in ("weight", "bias", "activation") if getattr(self, name) is not None]
+        head = f"AnnotatedDigraph({', '.join([repr(self.graph), *values, *map(repr, self.graph.attributes)])})"
+        return "\n  ".join([head, *self.describe_changes()])
+
+    def describe_changes(self) -> list[str]:
+        """A line for each change, with some of the removed edges."""
+        return self.changes.lines(cut=self.cut)
 
 
 def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGraph:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, pluralize, summarize
 from fourward.graph._convert import Labels, as_numpy
 from fourward.graph._validation import check_text, make_label_lookup
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 #: Values of each attribute in node order, None for a node without one: text, numbers or bools.
 Attributes = Mapping[str, tuple[Any, ...]]

@@ -203,8 +203,13 @@ class BaseGraph:
         return keys[edge], edge
 
     def to_networkx(self) -> nx.DiGraph:
-        """A networkx DiGraph with these labels; inputs and outputs are stored as node attributes."""
-        return _convert.to_networkx(self.source, self.target, self.labels, self.inputs, self.outputs)
+        """A networkx DiGraph with these labels and attributes; inputs and outputs are stored as node attributes."""
+        graph = _convert.to_networkx(self.source, self.target, self.labels, self.inputs, self.outputs)
+        for name, values in self.attributes.items():
+            for label, value in zip(self.labels, values, strict=True):
+                if value is not None:
+                    graph.nodes[label][name] = value
+        return graph
 
     def to_rustworkx(self) -> rx.PyDiGraph:
         """A rustworkx PyDiGraph whose node payloads are the labels."""

@@ -13,7 +13,7 @@ Pairs = Sequence[tuple[Hashable, Hashable]]
 
 @dataclass(frozen=True, repr=False)
 class Changes:
-    """How a Dag differs from the graph it was made of."""
+    """How a Dag or Digraph differs from the graph it was made of."""
 
     skipped: int = 0  #: rows that lacked a value
     self_loops: int = 0  #: self-loops that were dropped
@@ -21,6 +21,7 @@ class Changes:
     weak: int = 0  #: edges below min_weight
     cut: int = 0  #: edges into inputs that were removed
     cut_weight: float = 0.0  #: sum of their absolute weights
+    driven: int = 0  #: inputs with incoming edges, to whose sums x adds their features
     feedback: int = 0  #: feedback edges that were removed
     feedback_weight: float = 0.0  #: sum of their absolute weights
     total_weight: float | None = None  #: sum of the absolute weights before both, None without weights
@@ -38,6 +39,7 @@ class Changes:
             (self.merged, "duplicate edge", "merged {}"),
             (self.weak, "edge", "dropped {} below the least weight"),
             (self.cut, "edge", "cut {} into inputs" + self._format_weight(self.cut_weight) + _list_edges(cut)),
+            (self.driven, "input", "{} " + ("is" if self.driven == 1 else "are") + " driven"),
             (
                 self.feedback,
                 "feedback edge",

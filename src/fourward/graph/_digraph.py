@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from fourward._arrays import BoolArray, IntArray, readonly
 from fourward.errors import CycleError, GraphError, OptionError, WeightError
 from fourward.graph import _convert, _sparse, _validation
 from fourward.graph._algorithms import find_cycle, longest_paths
+from fourward.graph._attributes import Attributes, node_attributes
 from fourward.graph._base import BaseGraph, cut_inputs
 from fourward.graph._convert import EdgeList, Labels, Nodes
 from fourward.graph._dag import Dag, LabelChoice
@@ -96,14 +97,16 @@ class Digraph(BaseGraph):
         """From a directed networkx graph, in its node order; `weight` names the attribute that holds the weights.
 
         Inputs, outputs and feedback default to those of a graph made by `to_networkx`; feedback is otherwise "fewest".
+        Attributes of nodes whose values are text, numbers or bools become `attributes`.
         """
-        edge_list = _convert.from_networkx(graph)
+        edge_list, attributes = _convert.from_networkx(graph), node_attributes(graph)
         feedback = _convert.feedback_pairs(graph) if feedback is None else feedback
         feedback = "fewest" if feedback is None else feedback
         values = None if weight is None else [value for *_, value in graph.edges(data=weight, default=np.nan)]
-        return cls.from_edge_list(
+        made = cls.from_edge_list(
             edge_list, inputs=inputs, outputs=outputs, driven=driven, feedback=feedback, weight=values
         )
+        return made.with_attributes(attributes) if attributes else made
 
     @classmethod
     def from_rustworkx(
@@ -247,12 +250,21 @@ class Digraph(BaseGraph):
         return self.dag.outputs
 
     @property
+    def attributes(self) -> Attributes:
+        """Values of nodes by name, as those of a Dag: `dag` has the same."""
+        return self.dag.attributes
+
+    def with_attributes(self, attributes: Mapping[str, Any]) -> Digraph:
+        """This graph with these attributes of its nodes, besides those it has; as `Dag.with_attributes`."""
+        return Digraph(self.dag.with_attributes(attributes), self.feedback)
+
+    @property
     def num_feedback(self) -> int:
         """F, the number of feedback edges."""
         return len(self.feedback)
 
     def to_networkx(self) -> nx.DiGraph:
-        """A networkx DiGraph with these labels; inputs, outputs and feedback edges are stored as attributes."""
+        """A networkx DiGraph with these labels and attributes; inputs, outputs and feedback are stored as well."""
         return _convert.mark_feedback(super().to_networkx(), self.feedback, self.labels)
 
     def __eq__(self, other: object) -> bool:

@@ -86,7 +86,7 @@ def resolve_graph(
         with_inputs = changes.get("inputs") is not None
         changes["remove_feedback"] = True if with_inputs else "fewest"
         if with_inputs:
-            changes["into_inputs"] = "cut"
+            changes.setdefault("into_inputs", "cut")
     try:
         made = annotated.to_dag(**changes)
     except FourwardError as error:
@@ -106,16 +106,18 @@ def resolve_digraph(
     83
     """
     changes = {name: options.pop(name) for name in Options._fields if name in options}
+    uses_weights = changes.get("min_weight") is not None
     with limit_memory(max_bytes):
-        annotated, is_connectome = _load(str(spec), topology_only, options)
+        annotated, is_connectome = _load(str(spec), topology_only and not uses_weights, options)
     if is_connectome:
         ends = connectomes.load(str(spec)).default_ends
         annotated = annotated._replace(graph=annotated.graph._replace(inputs=ends[0], outputs=ends[1]))
     try:
-        return annotated.to_digraph(**changes)
+        made = annotated.to_digraph(**changes)
     except FourwardError as error:
         error.prepend(str(spec))
         raise
+    return made._replace(weight=None) if topology_only else made
 
 
 def _load(spec: str, topology_only: bool, options: dict[str, Any]) -> tuple[AnnotatedGraph, bool]:

@@ -78,6 +78,25 @@ class _Removed(NamedTuple):
 
 def make_dag(annotated: AnnotatedGraph, options: Options) -> AnnotatedDag:
     """Orient, drop self-loops, merge, drop weak edges, cut edges into inputs, remove feedback, keep paths, freeze."""
+    annotated, changes = _clean(annotated, options)
+    original = annotated.graph
+    annotated, cut, changes = _treat_edges_into_inputs(annotated, options.into_inputs, changes)
+    annotated, feedback = _remove_feedback(annotated, options.remove_feedback)
+    changes = replace(changes, feedback=len(feedback.pairs), feedback_weight=feedback.total)
+    if options.only == "paths":
+        annotated, changes = _keep_paths(annotated, changes)
+    made = _freeze(annotated)
+    if cut.pairs or feedback.pairs:
+        changes = _describe_effects(made.dag, original, annotated.graph.inputs is None, changes)
+    changes = replace(changes, driven=len(made.dag.driven))
+    return made._replace(
+        removed=feedback.pairs, merged=changes.merged, removed_weight=feedback.weight, cut=cut.pairs,
+        cut_weight=cut.weight, changes=changes,
+    )  # fmt: skip
+
+
+def _clean(annotated: AnnotatedGraph, options: Options) -> tuple[AnnotatedGraph, Changes]:
+    """The steps that a Dag and a Digraph share: to a directed graph with its final weights and chosen ends."""
     options.check()
     _validation.check_endpoints(annotated.graph)
     annotated, changes = _orient(annotated, options), Changes(skipped=annotated.skipped)
@@ -87,24 +106,8 @@ def make_dag(annotated: AnnotatedGraph, options: Options) -> AnnotatedDag:
         annotated, changes = _merge_duplicates(annotated, options.merge, changes)
     if options.min_weight is not None:
         annotated, changes = _drop_weak(annotated, options.min_weight, changes)
-    annotated = _choose_ends(annotated, options)
     total = None if annotated.weight is None else float(np.abs(annotated.weight).sum())
-    original = annotated.graph
-    annotated, cut = _treat_edges_into_inputs(annotated, options.into_inputs)
-    annotated, feedback = _remove_feedback(annotated, options.remove_feedback)
-    changes = replace(
-        changes, cut=len(cut.pairs), cut_weight=cut.total, feedback=len(feedback.pairs), feedback_weight=feedback.total,
-        total_weight=total,
-    )  # fmt: skip
-    if options.only == "paths":
-        annotated, changes = _keep_paths(annotated, changes)
-    made = _freeze(annotated)
-    if cut.pairs or feedback.pairs:
-        changes = _describe_effects(made.dag, original, annotated.graph.inputs is None, changes)
-    return made._replace(
-        removed=feedback.pairs, merged=changes.merged, removed_weight=feedback.weight, cut=cut.pairs,
-        cut_weight=cut.weight, changes=changes,
-    )  # fmt: skip
+    return _choose_ends(annotated, options), replace(changes, total_weight=total)
 
 
 def _orient(annotated: AnnotatedGraph, options: Options) -> AnnotatedGraph:
@@ -171,14 +174,17 @@ def _choose_ends(annotated: AnnotatedGraph, options: Options) -> AnnotatedGraph:
     return annotated._replace(graph=graph._replace(inputs=inputs, outputs=outputs))
 
 
-def _treat_edges_into_inputs(annotated: AnnotatedGraph, how: IntoInputs) -> tuple[AnnotatedGraph, _Removed]:
+def _treat_edges_into_inputs(
+    annotated: AnnotatedGraph, how: IntoInputs, changes: Changes
+) -> tuple[AnnotatedGraph, _Removed, Changes]:
     """Cut the edges into chosen inputs, or let them drive the inputs."""
     graph = annotated.graph
     if how == "drive" or graph.inputs is None:
-        return annotated, _Removed()
+        return annotated, _Removed(), changes
     is_input = np.zeros(len(graph.labels), np.bool_)
     is_input[_validation.look_up_labels(graph.inputs, graph.labels, "input")] = True
-    return _remove(annotated, is_input[graph.target])
+    annotated, cut = _remove(annotated, is_input[graph.target])
+    return annotated, cut, replace(changes, cut=len(cut.pairs), cut_weight=cut.total)
 
 
 def _remove_feedback(annotated: AnnotatedGraph, how: RemoveFeedback) -> tuple[AnnotatedGraph, _Removed]:
@@ -257,16 +263,8 @@ def _align(annotated: AnnotatedGraph, made: BaseGraph) -> tuple[Any, Any, Any, d
 
 def make_digraph(annotated: AnnotatedGraph, options: Options, feedback: Feedback) -> AnnotatedDigraph:
     """Orient, merge, drop weak edges, cut edges into inputs, freeze; feedback and self-loops stay."""
-    options.check()
-    _validation.check_endpoints(annotated.graph)
-    annotated, changes = _orient(annotated, options), Changes(skipped=annotated.skipped)
-    if options.self_loops == "drop":
-        annotated, changes = _drop_self_loops(annotated, changes)
-    if options.merge:
-        annotated, changes = _merge_duplicates(annotated, options.merge, changes)
-    if options.min_weight is not None:
-        annotated, changes = _drop_weak(annotated, options.min_weight, changes)
-    annotated, _ = _treat_edges_into_inputs(_choose_ends(annotated, options), options.into_inputs)
+    annotated, changes = _clean(annotated, options)
+    annotated, cut, changes = _treat_edges_into_inputs(annotated, options.into_inputs, changes)
     try:
         made = Digraph.from_edge_list(annotated.graph, feedback=feedback, weight=annotated.weight)
     except CycleError:
@@ -277,7 +275,8 @@ def make_digraph(annotated: AnnotatedGraph, options: Options, feedback: Feedback
     if annotated.attributes:
         made = made.with_attributes(annotated.attributes)
     weight, bias, activation, _ = _align(annotated, made)
-    return AnnotatedDigraph(made, weight, bias, activation, changes.merged)
+    changes = replace(changes, driven=len(made.driven))
+    return AnnotatedDigraph(made, weight, bias, activation, changes.merged, cut.pairs, changes)
 
 
 def _describe_effects(dag: Dag, original: EdgeList, default_inputs: bool, changes: Changes) -> Changes:
@@ -325,7 +324,7 @@ def _make_dag(annotated: AnnotatedGraph) -> Dag:
 
 
 def _check_edges(annotated: AnnotatedGraph) -> None:
-    """Raise for self-loops, duplicate edges and edges into inputs, with lines in the file and options that help."""
+    """Raise for self-loops and duplicate edges, with lines in the file and options that help."""
     graph = annotated.graph
     loops = np.flatnonzero(graph.source == graph.target)
     if len(loops):

@@ -16,7 +16,7 @@ from fourward.errors import GraphError
 from fourward.graph import _convert
 from fourward.graph._annotated import AnnotatedGraph
 from fourward.graph._choose import NodeChoice
-from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph.orient import Acyclic
 
@@ -103,42 +103,44 @@ class Connectome:
         >>> load("c-elegans").acyclic(inputs="class=sensory", outputs="class=motorneuron").dag
         Dag(302 nodes, 2,407 edges, 83 inputs, 123 outputs)
         """
-        graph = _convert.from_pairs(self.edges, self.classes)
-        attributes = {"class": tuple(self.classes.values())}
-        annotated = AnnotatedGraph(graph, self.strength.astype(np.float64), attributes=attributes)
         chosen: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
         if inputs is None:
-            made = annotated.to_dag(remove_feedback="fewest", **chosen)
+            made = self._annotated.to_dag(remove_feedback="fewest", **chosen)
         else:
-            made = annotated.to_dag(remove_feedback=True, into_inputs="cut", **chosen)
+            made = self._annotated.to_dag(remove_feedback=True, into_inputs="cut", **chosen)
         return Acyclic(made.dag, [*made.cut, *made.removed])
 
     def digraph(
         self,
         *,
-        inputs: LabelChoice = None,
-        outputs: LabelChoice = None,
+        inputs: NodeChoice = None,
+        outputs: NodeChoice = None,
         driven: bool = True,
         feedback: Feedback = "fewest",
     ) -> Digraph:
         """All edges as a Digraph, which a `Recurrent` network runs; feedback="fewest" keeps strong synapses in a step.
 
         Args:
-            inputs: Names of the inputs. Default: the sensory neurons, or the projection neurons of the mushroom bodies.
-            outputs: Names of the outputs. Default: the motor neurons, or the output neurons of the mushroom bodies.
+            inputs: Names, or an attribute and its value, as in `acyclic`. Default: the sensory neurons, or the
+                projection neurons of the mushroom bodies.
+            outputs: The outputs, likewise. Default: the motor neurons, or the output neurons of the mushroom bodies.
             driven: As in `fourward.Digraph.from_edges`.
             feedback: Likewise.
         """
         first, last = self.default_ends
-        return Digraph.from_edges(
-            self.edges,
-            nodes=self.classes,
+        made = self._annotated.to_digraph(
             inputs=first if inputs is None else inputs,
             outputs=last if outputs is None else outputs,
-            driven=driven,
+            into_inputs="drive" if driven else "cut",
             feedback=feedback,
-            weight=self.strength,
         )
+        return made.graph
+
+    @property
+    def _annotated(self) -> AnnotatedGraph:
+        graph = _convert.from_pairs(self.edges, self.classes)
+        attributes = {"class": tuple(self.classes.values())}
+        return AnnotatedGraph(graph, self.strength.astype(np.float64), attributes=attributes)
 
     @property
     def default_ends(self) -> tuple[list[Hashable], list[Hashable]]:
