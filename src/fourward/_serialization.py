@@ -39,6 +39,7 @@ from fourward._files import BEST, replacing
 from fourward._memory import check_memory
 from fourward._version import __version__
 from fourward.errors import EngineError, FileError, FourwardError, GraphError
+from fourward.graph._base import BaseGraph
 from fourward.graph._convert import Labels, is_integer
 from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph
@@ -154,16 +155,19 @@ def _build_network(
     dag: Dag, tensors: Mapping[str, Tensor], arrays: Any, weight: Tensor, bias: Any, names: Any, options: dict[str, Any]
 ) -> FourWard:
     """A FourWard, with its constraints."""
-    options |= {"layering": Layering(dag, arrays["level"])}
-    options |= {
-        name: dag.align(tensors[f"network.{name}"].numpy(), arrays["edges"], by="index")
+    options |= {"layering": Layering(dag, arrays["level"])} | _constraint_options(dag, arrays["edges"], tensors)
+    net = from_parameters(dag, dag.align(weight, arrays["edges"], by="index"), bias, names, **options)
+    _load_free_weight(net, arrays["edges"], tensors)
+    return net
+
+
+def _constraint_options(graph: BaseGraph, edges: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The constraints of a file whose edges are in this order, as options of a network."""
+    return {
+        name: graph.align(tensors[f"network.{name}"].numpy(), edges, by="index")
         for name in EdgeConstraints._fields
         if f"network.{name}" in tensors
     }
-    net = from_parameters(dag, dag.align(weight, arrays["edges"], by="index"), bias, names, **options)
-    if net.constraints is not None and np.array_equal(arrays["edges"], dag.edges):
-        _load_free_weight(net.constraints.free_weight, tensors["network.free_weight"])
-    return net
 
 
 def _build_recurrent(
@@ -178,8 +182,10 @@ def _build_recurrent(
         tau = tau.clamp(min=1)  # as in every pass: training may have left it
         tau = nn.Parameter(tau) if info["learned_tau"] is True else tau
     shared = {"dynamics": info["dynamics"], "batch_first": info["batch_first"], "tau": tau, "init": "zeros"}
-    net = Recurrent(graph, name_activations(graph, names), bias=bias is not None, **shared, **options)
+    options |= shared | _constraint_options(graph, edges, tensors)
+    net = Recurrent(graph, name_activations(graph, names), bias=bias is not None, **options)
     net.load_edge_weights(graph.align(weight, edges, by="index"), bias)
+    _load_free_weight(net, edges, tensors)
     return net
 
 
@@ -259,8 +265,11 @@ def _build_dag(arrays: Mapping[str, Any], encoded_labels: Tensor | None, num_nod
     return Dag.from_arrays(arrays["edges"], labels=labels, inputs=arrays["inputs"], outputs=arrays["outputs"])
 
 
-def _load_free_weight(parameter: Tensor, values: Tensor) -> None:
+def _load_free_weight(net: FourWard | Recurrent, edges: Any, tensors: Mapping[str, Tensor]) -> None:
     """Set the parameters under constraints: the effective weights give them only up to rounding."""
+    if net.constraints is None or not np.array_equal(edges, net.graph.edges):
+        return
+    parameter, values = net.constraints.free_weight, tensors["network.free_weight"]
     if values.shape != parameter.shape or values.dtype != parameter.dtype:
         raise FileError(
             f"expected {len(parameter):,} parameters of {parameter.dtype}, got {values.dtype} of shape "

@@ -1,6 +1,7 @@
 """Networks with feedback at the command line: info, train, draw, view, export."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,21 @@ def test_train_export_draw(capsys):
     assert "--steps" in capsys.readouterr().err
     assert run("draw", "ring.csv", "--recurrent", "--out", "ring.svg") == 0
     assert run("view", "ring.csv", "--recurrent", "--out", "ring.html") == 0
+
+
+def test_constraints_and_changes(capsys):
+    Path("wheel.csv").write_text("x,a,1\na,b,3\nb,a,2\nb,y,1\ny,x,1\n")
+    Path("nodes.csv").write_text("name,transmitter\na,gaba\nb,ach\n")
+    graph = ("wheel.csv", "--nodes", "nodes.csv", "--inputs", "x", "--outputs", "y", "--recurrent")
+    options = ("--steps", 2, "--activation", "tanh", "--data", "wine", "--epochs", 1, "--strengths", "scale")
+    assert run("train", *graph, *options, "--sign", "transmitter", "--out", "signed") == 0
+    assert "1 input is driven" in capsys.readouterr().err
+    net = load("signed")
+    inhibits, excites = net.graph.find_edges([("a", "b"), ("b", "a")]).tolist()
+    assert net.weight[inhibits] <= 0 <= net.weight[excites]
+    assert run("info", *graph, "--json", "--into-inputs", "cut") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["changes"]["cut"], report["changes"]["driven"], report["attributes"]) == (1, 0, ["transmitter"])
 
 
 def test_sequences_and_repairs(capsys):

@@ -207,3 +207,86 @@ def test_strengths_scaled_by_in_degree_train():
     assert net.weight.isfinite().all()
     with pytest.raises(InitError, match="finite"):
         fw.FourWard(DAG, init=np.full(DAG.num_edges, np.nan))
+
+
+def digraph():
+    """A graph with feedback whose nodes have signs, and types."""
+    pairs = RNG.permutation(np.array([(u, v) for u in range(12) for v in range(12) if (u * 7 + v * 3) % 5 < 2]))
+    g = fw.Digraph.from_arrays(pairs, labels=12, inputs=[0, 1, 2], outputs=[10, 11])
+    return g.with_attributes({"type": [KINDS[v % 4] for v in range(12)]})
+
+
+G = digraph()
+FEEDBACK = {
+    "sign": {"sign": [1, -1, 0] * 4},
+    "frozen": {"frozen": [(G.labels[u], G.labels[v]) for u, v in G.feedback.tolist()]},
+    "tied": {"tied": "type"},
+    "all": {
+        "sign": {0: 1, 3: -1}, "frozen": RNG.random(G.num_edges) < 0.3, "tied": "type",
+        "scale": RNG.integers(1, 9, G.num_edges),
+    },
+}  # fmt: skip
+
+
+def sequences():
+    return torch.randn(6, 8, 3, generator=torch.Generator().manual_seed(0))
+
+
+each_with_feedback = pytest.mark.parametrize("options", FEEDBACK.values(), ids=FEEDBACK)
+
+
+@each_with_feedback
+@pytest.mark.parametrize("engine", ["reference", "torch", "cpu"])
+def test_networks_with_feedback_compute_what_free_ones_with_these_weights_compute(options, engine):
+    assert 0 < G.num_feedback < G.num_edges
+    net = fw.Recurrent(G, seed=0, engine=engine, dtype=torch.float64, **options)
+    free = fw.Recurrent(G, engine=engine, dtype=torch.float64)
+    free.load_edge_weights(net.weight, net.bias)
+    x = sequences().double()
+    assert torch.equal(net(x)[0], free(x)[0])
+    net(x)[0].square().sum().backward()
+    free(x)[0].square().sum().backward()
+    (pulled,) = torch.autograd.grad(net.weight, net.constraints.free_weight, free.weight.grad)
+    assert_near(net.constraints.free_weight.grad, pulled)
+    assert f"weights: {net.constraints.extra_repr()}" in repr(net)
+
+
+@each_with_feedback
+def test_constraints_hold_while_a_network_with_feedback_trains(options):
+    net = fw.Recurrent(G, seed=0, tau=2.0, **options)
+    arrays, before = net.constraints.arrays, net.weight.detach().numpy().copy()
+    x, optimiser = sequences(), torch.optim.AdamW(net.parameters(), lr=0.02)
+    for _ in range(50):
+        optimiser.zero_grad()
+        (net(x)[0] - 0.3).square().mean().backward()
+        optimiser.step()
+    after = net.weight.detach().numpy()
+    assert (after != before).any()
+    if arrays.sign is not None:
+        assert (after * arrays.sign >= 0).all()
+    if arrays.frozen is not None:
+        assert np.array_equal(after[arrays.frozen], before[arrays.frozen])
+    if options == FEEDBACK["tied"]:
+        for group in np.unique(arrays.tied[arrays.tied >= 0]):
+            assert len(np.unique(after[arrays.tied == group])) == 1
+
+
+@each_with_feedback
+def test_saved_networks_with_feedback_keep_constraints(tmp_path, options):
+    net = fw.Recurrent(G, seed=0, tau=2.0, **options)
+    fw.save(net, tmp_path / "net.safetensors")
+    loaded = fw.load(tmp_path / "net.safetensors")
+    for name, array in net.constraints.arrays._asdict().items():
+        assert np.array_equal(getattr(loaded.constraints.arrays, name), array), name
+    assert torch.equal(loaded.constraints.free_weight, net.constraints.free_weight), "to the bit"
+    assert loaded.graph.attributes == G.attributes
+    x = sequences()
+    assert torch.equal(loaded(x)[0], net(x)[0])
+    assert torch.equal(pickle.loads(pickle.dumps(net))(x)[0], net(x)[0])
+
+
+def test_options_of_networks_with_feedback_are_checked():
+    with pytest.raises(OptionError, match=rf"\(12,\) by neuron or \({G.num_edges},\) by edge"):
+        fw.Recurrent(G, sign=[1, -1])
+    with pytest.raises(GraphError, match="unknown edges"):
+        fw.Recurrent(G, frozen=[(0, 1)])

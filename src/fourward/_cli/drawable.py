@@ -40,6 +40,7 @@ def load_drawable(spec: str, graph_options: GraphOptions, title: str | None, rec
     path = network_path(spec)
     if path is None and recurrent:
         annotated = graph_options.load_digraph(spec)
+        report_changes(annotated)
         return Drawable(annotated.graph, annotated.weight, title or f"{spec}: {describe(annotated.graph)}")
     if recurrent:
         raise OptionError(f"--recurrent has no effect here: {spec} is a network, which has its own graph. Omit it.")

@@ -60,8 +60,14 @@ def info(
         _check_graph_only(recurrent, spec)
         report = _summarize_network(path, batch) | {"removed": 0}
     elif recurrent:
-        digraph = graph_options.load_digraph(spec).graph
-        report = summarize_digraph(digraph, activation or "tanh", batch) | {"removed": 0}
+        annotated = graph_options.load_digraph(spec)
+        if not as_json:
+            report_changes(annotated)
+        report = summarize_digraph(annotated.graph, activation or "tanh", batch) | {
+            "removed": 0,
+            "changes": annotated.changes.to_json(),
+            "attributes": list(annotated.graph.attributes),
+        }
     else:
         loaded = graph_options.load(spec)
         if not as_json:

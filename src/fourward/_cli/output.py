@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fourward.graph._annotated import AnnotatedDag
+    from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
 
 
 def print_json(value: Any) -> None:
@@ -34,8 +34,8 @@ def print_metrics(console: Console, metrics: dict[str, Any]) -> None:
             console.print(table)
 
 
-def report_changes(loaded: AnnotatedDag) -> None:
-    """Print to standard error what was changed to make a Dag of the graph."""
+def report_changes(loaded: AnnotatedDag | AnnotatedDigraph) -> None:
+    """Print to standard error what was changed to make a Dag or a Digraph of the graph."""
     for line in loaded.describe_changes():
         print(line, file=sys.stderr)
 

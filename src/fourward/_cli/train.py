@@ -235,10 +235,14 @@ def _load(
     if spec is None:
         graph_options.check_unset("no graph is read")
         return None, None
+    from fourward.train._devices import is_first_process
+
     path = network_path(spec)
     if recurrent and path is None:
-        loaded_digraph = graph_options.load_digraph(spec, topology_only=not with_weights)
-        return loaded_digraph.graph, loaded_digraph.weight
+        annotated = graph_options.load_digraph(spec, topology_only=not with_weights)
+        if is_first_process():
+            report_changes(annotated)
+        return annotated.graph, annotated.weight
     if recurrent:
         raise OptionError(f"--recurrent has no effect here: {spec} is a network, which has its own graph. Omit it.")
     if path is not None:
@@ -246,8 +250,6 @@ def _load(
 
         graph_options.check_unset(f"{spec} is a network, which has its own graph")
         return load(path), None
-    from fourward.train._devices import is_first_process
-
     loaded = graph_options.load(spec, topology_only=not with_weights)
     if is_first_process():
         report_changes(loaded)

@@ -25,7 +25,7 @@ TRANSMITTER_SIGNS: Mapping[str, int] = MappingProxyType(
 
 
 class EdgeGraph(Protocol):
-    """What constraints need of a graph; a Dag has it."""
+    """What constraints need of a graph; a Dag and a Digraph have it."""
 
     @property
     def labels(self) -> Sequence[Hashable]: ...
@@ -184,8 +184,8 @@ def _edge_scales(graph: EdgeGraph, scale: Any) -> FloatArray:
     array = _as_array(scale, "scale")
     if array.dtype.kind not in "fiu" or array.shape not in ((), (len(graph.edges),)):
         raise OptionError(
-            f"scale must be a number, or {len(graph.edges):,} numbers, one per edge in the order of dag.edges, got "
-            f"{array.dtype} of shape {array.shape}. dag.align(values, pairs) brings values into that order."
+            f"scale must be a number, or {len(graph.edges):,} numbers, one per edge in the order of the graph's edges, "
+            f"got {array.dtype} of shape {array.shape}. dag.align(values, pairs) brings values into that order."
         )
     values = np.broadcast_to(array.astype(np.float64), (len(graph.edges),)).copy()
     wrong = values[~(np.isfinite(values) & (values > 0))]

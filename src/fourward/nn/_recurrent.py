@@ -19,6 +19,7 @@ from fourward.errors import InputError, OptionError, pluralize, summarize
 from fourward.graph._base import BaseGraph
 from fourward.graph._digraph import Digraph
 from fourward.nn._activations import ActivationLike, Activations
+from fourward.nn._constraint_options import resolve_constraints
 from fourward.nn._dag_module import check_graph, constant_checks
 from fourward.nn._engine_module import EngineModule
 from fourward.nn._init import Init
@@ -58,6 +59,10 @@ class Recurrent(EngineModule):
         engine: "auto", or the name of an engine; see `explain`.
         seed: Seed of initialisation and dropout; None draws one from the system's entropy.
         batch_first: Whether sequences are (B, T, features) instead of (T, B, features).
+        sign: As in `FourWard`, here and below; edges are those of graph.edges, feedback included.
+        frozen: Edges that keep their initial weights.
+        tied: Edges that share a parameter.
+        scale: What parameters are multiplied by.
         device: Device of the parameters.
         dtype: Floating point dtype of the parameters.
 
@@ -85,6 +90,10 @@ class Recurrent(EngineModule):
         seed: int | None = None,
         batch_first: bool = False,
         *,
+        sign: Any = None,
+        frozen: Any = None,
+        tied: Any = None,
+        scale: Any = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -94,7 +103,8 @@ class Recurrent(EngineModule):
         if not isinstance(batch_first, bool):
             raise OptionError(f"batch_first must be True or False, got {batch_first!r}.")
         options = (dropout, engine, seed, None, device, dtype)
-        super().__init__(graph, activation, output_activation, bias, init, *options)
+        constraints = resolve_constraints(graph, sign, frozen, tied, scale)
+        super().__init__(graph, activation, output_activation, bias, init, *options, constraints=constraints)
         self.graph: Digraph = graph
         self.dynamics, self.batch_first = dynamics, batch_first
         self._register_tau(tau)
