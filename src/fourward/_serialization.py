@@ -6,7 +6,7 @@ A file holds named tensors, and in its header, under the key "fourward", a JSON 
     network.inputs      (I,) int32; network.outputs (O,) int32
     network.labels      bytes of a JSON list; absent if the labels are 0 to N-1. A tuple is {"tuple": [...]}
     network.level       (N,) int32, the layering
-    network.activation  (N-I,) int32, indices into the list "activations" of the JSON's "network"
+    network.activation  one for each neuron, int32, indices into the list "activations" of the JSON's "network"
     network.weight      (E,); network.bias, one for each neuron, absent without biases
     network.sign        (E,) int8; network.frozen (E,) bool; network.tied (E,) int64; network.scale (E,) float64: the
                         constraints, each absent if there is none; with any of them network.free_weight (F,), the

@@ -63,8 +63,8 @@ class AnnotatedDag(NamedTuple):
 
     dag: Dag
     weight: FloatArray | None = None  #: (E,) in the order of dag.edges
-    bias: FloatArray | None = None  #: (N-I,) in the order of dag.neurons; 0 for a neuron without one
-    activation: tuple[str | None, ...] | None = None  #: (N-I,) in the order of dag.neurons
+    bias: FloatArray | None = None  #: one for each neuron, in the order of dag.neurons; 0 for one without
+    activation: tuple[str | None, ...] | None = None  #: one for each neuron, in the same order
     removed: tuple[tuple[Hashable, Hashable], ...] = ()  #: feedback edges that were removed, by labels
     merged: int = 0  #: number of duplicate edges that were merged into another
     constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`

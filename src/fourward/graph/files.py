@@ -290,8 +290,8 @@ def write(
         dag: The graph.
         path: The file; .gz compresses it.
         weight: (E,) in the order of dag.edges.
-        bias: (N-I,) in the order of dag.neurons; edge lists and matrices can't store it.
-        activation: (N-I,) names, likewise.
+        bias: One for each neuron, in the order of dag.neurons; edge lists and matrices can't store it.
+        activation: Names, likewise.
         constraints: "sign", "frozen", "tied" and "scale" of a network, (E,) numbers each, likewise.
         format: Its format; default: that of its suffix.
     """

@@ -69,7 +69,7 @@ class FourWard(EngineModule):
     #: (E,) weight[k] belongs to dag.edges[k]. Under constraints it is computed from `constraints.free_weight`, the
     #: parameters; `load_edge_weights` sets them.
     weight: Tensor
-    bias: nn.Parameter | None  #: (N-I,) in the order of dag.neurons
+    bias: nn.Parameter | None  #: one for each neuron, in the order of dag.neurons
 
     def __init__(
         self,
