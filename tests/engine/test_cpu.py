@@ -520,6 +520,14 @@ def test_second_derivatives_where_x_is_a_parameter():
     assert_near(*weight_grads)
 
 
+def test_first_derivatives_with_create_graph_follow_no_path_twice():
+    """The input of the second pass depends on the weights, too."""
+    net = FourWard(generate.chain(4), activation="tanh", seed=0, dtype=torch.float64)
+    y = net(net(torch.ones(2, 1, dtype=torch.float64))).sum()
+    plain, created = (torch.autograd.grad(y, net.weight, create_graph=c, retain_graph=True)[0] for c in (False, True))
+    assert_near(created.detach(), plain)
+
+
 def test_second_derivatives_of_a_traced_network_are_refused():
     arguments = operator_arguments(generate.erdos_renyi(14, 0.3, seed=0))
     out = torch.ops.fourward.cpu_forward(*arguments)[0]

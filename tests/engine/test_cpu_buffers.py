@@ -137,3 +137,55 @@ def test_sizes_are_rounded_to_few():
     assert all(size <= buffers._round_up(size) <= size + max(4096, size / 32) for size in range(1, 10**6, 997))
     assert buffers._round_up(0) >= 0
     assert isinstance(Buffers().take(0, PLAN).address, int | np.integer)
+
+
+def test_what_outlives_its_network_is_not_kept():
+    gc.collect()
+    BUFFERS.release()
+    net = FourWard(generate.erdos_renyi(3000, 0.01, seed=0), seed=0)
+    loss = net(torch.ones(256, net.dag.num_inputs)).sum()
+    with torch.no_grad():
+        net(torch.ones(256, net.dag.num_inputs))
+    del net
+    gc.collect()
+    del loss
+    gc.collect()
+    assert BUFFERS.unused_bytes == 0
+
+
+def test_a_collection_within_take_hands_out_no_block_twice():
+    memory = Buffers()
+
+    class Collecting(dict):
+        def __getitem__(self, size):
+            blocks = super().__getitem__(size)
+            memory.release(12345)  # what a finalizer would do
+            return blocks
+
+    block = memory.take(SMALL, PLAN)
+    memory.give_back(block)
+    memory._unused = Collecting(memory._unused)
+    assert memory.take(SMALL, PLAN) is block
+    assert memory.take(SMALL, PLAN) is not block
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_lock_that_another_thread_holds_does_not_stop_a_child():
+    taken, done = threading.Event(), threading.Event()
+
+    def hold():
+        with BUFFERS._lock:
+            taken.set()
+            done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    child = os.fork()
+    if child == 0:
+        BUFFERS.give_back(BUFFERS.take(2 * SMALL, PLAN))
+        os._exit(0)
+    done.set()
+    holder.join()
+    assert os.waitpid(child, 0)[1] == 0

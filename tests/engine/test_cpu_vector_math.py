@@ -30,7 +30,24 @@ def evaluate(formula, z):
 
 
 def samples(dtype, size=4096):
-    special = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-30, -1e-30, 1e30, -1e30, 20.0, 88.0, -88.0, 1.0, -1.0]
+    special = [
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        1e-30,
+        -1e-30,
+        1e30,
+        -1e30,
+        3e38,
+        -3e38,
+        20.0,
+        88.0,
+        -88.0,
+        1.0,
+        -1.0,
+    ]
     rng = np.random.default_rng(0)
     spread = rng.standard_normal(size - len(special)) * 10.0 ** rng.uniform(-4, 1, size - len(special))
     return np.concatenate((spread, special)).astype(dtype)

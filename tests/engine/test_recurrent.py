@@ -393,3 +393,53 @@ def test_any_digraph(n, p, seed, feedback, dynamics, tau, steps):
     for subject in SUBJECTS:
         if subject not in ("reference", "gpu"):
             assert_equal_results(run(subject, g, **options), want)
+
+
+# Threads, batches and paths of gradients
+
+
+@subjects
+def test_first_derivatives_with_create_graph_follow_no_path_twice(subject):
+    """h0 of the second pass depends on the weights, too."""
+    g = Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a")], outputs=["b"])
+    net, x = network(subject, g, torch.float64, activation="tanh", tau=2.0), torch.ones(3, 2, 1, dtype=torch.float64)
+    y, _ = net(x, net(x)[1])
+    plain, created = (
+        torch.autograd.grad(y.sum(), net.weight, create_graph=c, retain_graph=True)[0] for c in (False, True)
+    )
+    assert_near(created.detach(), plain)
+
+
+@subjects
+@pytest.mark.parametrize("tau", [None, 2.0])
+def test_threads_may_change_before_checkpoints_are_recomputed(subject, tau):
+    before = torch.get_num_threads()
+    g = digraph_of_thirty()
+    net, x = network(subject, g, torch.float64, tau=tau), torch.randn(6, 150, g.num_inputs, dtype=torch.float64)
+    grads = []
+    for forward, backward, k in ((1, 1, None), (2, 1, 2), (1, 2, 2), (3, 2, None)):
+        net.zero_grad()
+        torch.set_num_threads(forward)
+        y, h = net(x, checkpoint=k)
+        torch.set_num_threads(backward)
+        (y.square().sum() + h.square().sum()).backward()
+        grads.append(net.weight.grad.clone())
+    torch.set_num_threads(before)
+    for grad in grads[1:]:
+        assert_near(grad, grads[0])
+
+
+@subjects
+def test_batched_gradients(subject):
+    g = digraph_of_thirty()
+    net, x = network(subject, g, torch.float64), torch.randn(2, 3, g.num_inputs, dtype=torch.float64)
+    y, _ = net(x)
+    grads = torch.randn(4, *y.shape, dtype=torch.float64)
+    (batched,) = torch.autograd.grad(y, net.weight, grads, is_grads_batched=True, retain_graph=True)
+    for got, grad in zip(batched, grads, strict=True):
+        assert_near(got, torch.autograd.grad(y, net.weight, grad, retain_graph=True)[0])
+
+
+def digraph_of_thirty():
+    pairs = np.random.default_rng(0).integers(0, 30, (150, 2))
+    return Digraph.from_edges(np.unique(pairs, axis=0), nodes=30, inputs=[0, 1, 2], outputs=[28, 29])

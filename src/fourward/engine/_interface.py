@@ -144,6 +144,17 @@ def plain(tensor: Tensor) -> Tensor:
     return tensor.resolve_neg().contiguous() if tensor.is_neg() or not tensor.is_contiguous() else tensor
 
 
+def is_batched(tensor: Tensor) -> bool:
+    """Whether torch.func or is_grads_batched=True hides a dimension of the tensor."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_legacy_batchedtensor(tensor) or functorch.is_batchedtensor(tensor))
+
+
+def without_paths(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """Views of tensors: a gradient with respect to one of them doesn't follow how another was computed from it."""
+    return tuple(None if tensor is None else tensor.view_as(tensor) for tensor in tensors)
+
+
 def exporting_to_onnx() -> bool:
     """Whether torch.onnx.export traces this pass, with either of its exporters."""
     return (is_tracing() or torch.compiler.is_exporting()) and torch.onnx.is_in_onnx_export()

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.jit._trace import is_tracing
 
 from fourward.engine._dropout import Dropout
-from fourward.engine._interface import Engine, Runner, exporting_to_onnx, index_tensor
+from fourward.engine._interface import Engine, Runner, exporting_to_onnx, index_tensor, is_batched, without_paths
 from fourward.engine._kernel_ops import KernelOps, kernel_ops
 from fourward.engine._torch_engine import TorchOps
 from fourward.plan._plan import Plan
@@ -57,9 +57,7 @@ class KernelFunction(torch.autograd.Function):
         x, weight, bias, packed_plan, saved = ctx.saved_tensors
         dropout, all_nodes, runner = ctx.dropout, ctx.all_nodes, ctx.runner
         needs_grad = ctx.needs_input_grad[:3]
-        functorch = torch._C._functorch
-        batched = functorch.is_legacy_batchedtensor(out_grad) or functorch.is_batchedtensor(out_grad)
-        if batched or torch.is_grad_enabled():  # is_grads_batched=True, or create_graph=True
+        if torch.is_grad_enabled() or is_batched(out_grad):  # create_graph=True, or is_grads_batched=True
             fallback = runner.torch_fallback(plan_order=True)
             values = _differentiable_grads(fallback, (x, weight, bias), needs_grad, dropout, all_nodes, out_grad)
             return *values, *(None,) * 4
@@ -77,8 +75,9 @@ def _differentiable_grads(
     """Gradients of the inputs that need one, differentiable where grad mode is enabled; None for the others."""
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
+        inputs = without_paths(inputs)
         out = runner(*inputs, nn.ModuleList(), dropout, all_nodes)
-        variables = [tensor for tensor, needs in zip(inputs, needs_grad, strict=True) if needs]
+        variables = [tensor for tensor, needs in zip(inputs, needs_grad, strict=True) if needs and tensor is not None]
         grads = iter(torch.autograd.grad(out, variables, out_grad, create_graph=create_graph, allow_unused=True))
     return [next(grads) if needs else None for needs in needs_grad]
 

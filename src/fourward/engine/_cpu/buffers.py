@@ -39,7 +39,7 @@ class Block:
 
 
 class Buffers:
-    """Blocks by size. The oldest unused ones go where more than a limit would be kept.
+    """Blocks by size. Unused ones go where more than a limit would be kept, those of other sizes first.
 
     Blocks of fewer bytes than SMALL are neither counted nor guarded by a lock: taking one is part of every short pass.
     """
@@ -48,7 +48,7 @@ class Buffers:
         self.limit = limit
         self.unused_bytes = 0  #: bytes of blocks of at least SMALL that are kept for later passes
         self._lock = threading.RLock()  # reentrant: a tensor may go while this thread holds it
-        self._unused: dict[int, list[Block]] = {}  # by size, which is in the order in which they were given back last
+        self._unused: dict[int, list[Block]] = {}  # by size
         self._lent: dict[int, weakref.ref[Any]] = {}
         self._owners: set[int] = set()
 
@@ -68,11 +68,10 @@ class Buffers:
             if owner not in self._owners:  # release its blocks when it goes
                 self._owners.add(owner)
                 weakref.finalize(packed_plan, self.release, owner).atexit = False
-            blocks = self._unused.get(size)
-            if blocks:
-                block = blocks.pop()
+            try:
+                block = self._unused[size].pop()
                 self.unused_bytes -= size
-            else:
+            except (KeyError, IndexError):
                 block = _allocate(size)
         block.owner = owner
         return block
@@ -83,6 +82,8 @@ class Buffers:
             self._unused.setdefault(block.size, []).append(block)
             return
         with self._lock:
+            if block.owner not in self._owners:
+                return  # its network is gone
             self._unused.setdefault(block.size, []).append(block)
             self.unused_bytes += block.size
             for size in sorted(self._unused, key=block.size.__eq__):  # those of its own size last
@@ -112,7 +113,7 @@ class Buffers:
                 if owner is None or size >= SMALL:
                     remaining = [block for block in blocks if owner is not None and block.owner != owner]
                     self.unused_bytes -= size * (len(blocks) - len(remaining)) if size >= SMALL else 0
-                    self._unused[size] = remaining
+                    blocks[:] = remaining  # in place: the collector may call this between two lines of `take`
             self._owners.discard(owner or 0)
 
 
@@ -133,6 +134,14 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 #: The blocks of this process.
 BUFFERS = Buffers()
+
+
+def _after_fork() -> None:
+    BUFFERS._lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def empty_cache() -> None:

@@ -29,8 +29,9 @@ class Cpu(KernelEngine):
             return f"it supports float32 and float64, not {request.dtype}"
         if request.custom:
             return "an activation is a callable, which compiled kernels can't call"
-        if request.plan.dag.num_edges >= 2**31:
-            return f"it supports fewer than 2**31 edges, got {request.plan.dag.num_edges:,}"
+        edges = request.plan.dag.num_edges + (0 if request.recurrent is None else request.recurrent.num_feedback)
+        if edges >= 2**31:
+            return f"it supports fewer than 2**31 edges, got {edges:,}"
         return None
 
     def prepare(self, plan: Plan) -> Runner:

@@ -11,12 +11,12 @@ from torch.jit._trace import is_tracing
 
 from fourward.engine._cpu import entries, threads
 from fourward.engine._cpu.buffers import BUFFERS
-from fourward.engine._cpu.launch import THREAD_WORK, count_parts
+from fourward.engine._cpu.launch import THREAD_WORK, count_parts, saved_threads
 from fourward.engine._cpu.packed_plan import Shape, pack_recurrent
 from fourward.engine._cpu.recurrent_entries import recurrent_backward_arguments, recurrent_forward_arguments
 from fourward.engine._cpu.slices import Slices, lanes_per_group, most_groups, pad_batch, slices
 from fourward.engine._dropout import Dropout, float64_bits, threshold
-from fourward.engine._interface import RecurrentRunner, index_tensor, plain
+from fourward.engine._interface import RecurrentRunner, index_tensor, is_batched, plain, without_paths
 from fourward.engine._torch_recurrent import TorchRecurrentRunner
 from fourward.plan._recurrent_plan import RecurrentPlan
 
@@ -69,24 +69,25 @@ class _Function(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         out, h, saved = _forward(x, h0, sorted_weight, bias, rate, dropout, all_nodes, runner, needs_backward=True)
         ctx.save_for_backward(x, h0, sorted_weight, bias, rate, weight, saved)
-        ctx.dropout, ctx.all_nodes, ctx.runner, ctx.num_threads = dropout, all_nodes, runner, torch.get_num_threads()
+        ctx.dropout, ctx.all_nodes, ctx.runner = dropout, all_nodes, runner
         return out, h
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():  # create_graph=True
+        if torch.is_grad_enabled() or any(map(is_batched, grads)):  # create_graph=True, or is_grads_batched=True
             return _differentiable_grads(ctx, grads)
         return *_backward(ctx, *grads), *(None,) * 4
 
 
 def _differentiable_grads(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
-    """The gradients as the torch engine computes them, differentiable themselves."""
+    """The gradients as the torch engine computes them, differentiable where grad mode is enabled."""
     x, h0, _, bias, rate, weight, _ = ctx.saved_tensors
-    inputs = (x, h0, weight, bias, rate)
+    create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        results = ctx.runner.fallback(x, h0, weight, bias, rate, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
+        inputs = without_paths((x, h0, weight, bias, rate))
+        results = ctx.runner.fallback(*inputs, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
         variables = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
-        gradients = iter(torch.autograd.grad(results, variables, grads, create_graph=True, allow_unused=True))
+        gradients = iter(torch.autograd.grad(results, variables, grads, create_graph=create_graph, allow_unused=True))
     values = [next(gradients) if tensor is not None and tensor.requires_grad else None for tensor in inputs]
     return values[0], values[1], None, values[3], values[4], values[2], *(None,) * 3
 
@@ -126,7 +127,8 @@ def _forward(
     out, h = x.new_empty(steps, batch, columns), x.new_empty(batch, shape.nodes)
     rows, z_rows, block = shape.nodes * (steps + 1), _z_rows(shape, steps, rate is not None), None
     if needs_backward:
-        saved = BUFFERS.empty((rows * (1 + runner.has_voltage) + z_rows) * cut.padded, x, packed_plan)
+        saved = BUFFERS.empty((rows * (1 + runner.has_voltage) + z_rows) * cut.padded + 1, x, packed_plan)
+        saved_threads(saved).value = torch.get_num_threads()
         a, scratch = saved.data_ptr(), 0
         u = a + (rows + z_rows) * cut.padded * x.itemsize
     else:
@@ -170,7 +172,7 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     shape, packed_plan, dropout = ctx.runner.shape, ctx.runner.packed_plan, ctx.dropout
     out_grad, h_grad, weight = plain(out_grad), plain(h_grad), plain(weight)
     (steps, batch, columns), dtype, itemsize = out_grad.shape, out_grad.dtype, out_grad.itemsize
-    cut, num_threads = _cut(shape, steps, batch, dtype, ctx.num_threads)
+    cut, num_threads = _cut(shape, steps, batch, dtype, int(saved_threads(saved).value))
     neurons = shape.nodes - shape.inputs
     biases, rates = (0 if tensor is None else neurons for tensor in (bias, rate))
     x_grad = torch.zeros_like(x, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None

@@ -4,7 +4,8 @@ Written as LLVM vectors of 64 bytes, a *lane group*: 16 float32 or 8 float64. LL
 registers are narrower. A plain Numba loop keeps its sums in memory, at half the speed (N=1024, p=0.2, B=512 on 2 cores:
 75 GFLOP/s, these 128).
 
-Rejected: prefetching the rows of later edges. It gained 15% with 10^7 edges and lost 40% at N=1024, B=32.
+Rejected: prefetching the rows of later edges in `add_run`. It gained 15% with 10^7 edges and lost 40% at N=1024, B=32;
+kernels prefetch the rows of later nodes instead, where rows don't fit the cache.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 HANDOVER = 30e-6  #: seconds that handing work over may waste on a quiet machine, too
+MOST_WASTED = 0.5  #: seconds; a process that was stopped for longer has no busier machine
 REST = 20  #: how much longer than the time that a team wasted the calling thread works alone
 _alone_until = 0.0  #: in seconds of time.perf_counter
 
@@ -65,7 +66,7 @@ def _run_team(gomp: Gomp, entry: int, buffer: array[int], address: int, num_thre
     first = ctypes.c_double.from_address(address + 8 * FIRST_END).value  # when the first thread found no job
     wasted = (end - first) - (first - start)
     if wasted > HANDOVER:
-        _alone_until = end + REST * wasted
+        _alone_until = end + REST * min(wasted, MOST_WASTED)
 
 
 class Gomp(NamedTuple):

@@ -194,7 +194,7 @@ class VectorMath:
         return self.builder.select(self.builder.fcmp_ordered(">", x, most), most, x)
 
     def exp(self, x: Any) -> Any:
-        """The exponential; 0 where that is below the smallest normal number."""
+        """The exponential; 0 where that is below 2^-125."""
         half, rest = self._reduce(self._at_least(-87.3, self._at_most(89.0, x)), exponent=-1)
         half = self.fma(half, rest, half)
         return self.builder.fadd(half, half)
@@ -226,7 +226,9 @@ class VectorMath:
 
         f comes from x, not from the rounded 1 + x, so that nothing is cancelled near 0.
         """
-        builder, unity = self.builder, self.number(1.0)
+        builder, unity, argument = self.builder, self.number(1.0), x
+        is_large = builder.fcmp_ordered(">", x, self.number(1e30))  # log1p(x) is 2 log(2) + log1p(x / 4) there
+        x = builder.select(is_large, builder.fmul(x, self.number(0.25)), x)
         bits = builder.bitcast(builder.fadd(x, unity), self.integers)
         exponent = builder.ashr(builder.sub(bits, self.integer(0x3F3504F3)), self.integer(23))
         scale = builder.sub(self.integer(127 << 23), builder.shl(exponent, self.integer(23)))
@@ -234,12 +236,10 @@ class VectorMath:
         f = self.fma(x, scale, builder.fsub(scale, unity))
         value = self.fma(self._polynomial(_LOG1P, f), builder.fmul(f, f), f)
         value = self.fma(builder.sitofp(exponent, self.vector), self.number(math.log(2)), value)
-        for symbol, bound, limit in (
-            (">", 3.0e38, x),
-            ("==", -1.0, self.number(-math.inf)),
-            ("<", -1.0, self.number(math.nan)),
-        ):
-            value = builder.select(builder.fcmp_ordered(symbol, x, self.number(bound)), limit, value)
+        value = builder.select(is_large, builder.fadd(value, self.number(2 * math.log(2))), value)
+        for symbol, bound, limit in (("==", math.inf, math.inf), ("==", -1.0, -math.inf), ("<", -1.0, math.nan)):
+            at_limit = builder.fcmp_ordered(symbol, argument, self.number(bound))
+            value = builder.select(at_limit, self.number(limit), value)
         return value
 
     def log1p_exp(self, x: Any) -> Any:
