@@ -308,8 +308,8 @@ def test_the_caller_works_alone_after_a_team_that_wasted_time(monkeypatch, two_t
     def team(entry, address, num_threads, flags):
         calls.append("team")
         first_end = threads.ctypes.c_double.from_address(address + 8 * threads.FIRST_END)
-        first_end.value = now[0] + 1.0  # the caller needed a second,
-        now[0] += 4.0  # and waited for three
+        first_end.value = now[0] + 0.1  # the caller needed a tenth of a second,
+        now[0] += 0.4  # and waited for three
 
     monkeypatch.setattr(threads, "perf_counter", lambda: now[0])
     monkeypatch.setattr(threads, "_gomp", lambda: threads.Gomp(team, 1))
@@ -320,7 +320,7 @@ def test_the_caller_works_alone_after_a_team_that_wasted_time(monkeypatch, two_t
     for _ in range(3):
         threads.run(0, buffer, 2, 2)
     assert calls == ["team", "alone", "alone"]
-    now[0] += threads.REST * 2.0 - 0.1  # two of the three seconds were wasted: alone, it would have taken two
+    now[0] += threads.REST * 0.2 - 0.1  # two of the three tenths were wasted: alone, it would have taken two
     threads.run(0, buffer, 2, 2)
     now[0] += 0.2
     threads.run(0, buffer, 2, 2)
