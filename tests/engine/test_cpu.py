@@ -281,6 +281,30 @@ def test_inference_takes_memory_for_the_rows_alive_alone(monkeypatch, two_thread
     assert "at most 12 of 2,047 rows alive" in net.explain()
 
 
+@pytest.mark.parametrize("pushes", [False, True])
+@pytest.mark.parametrize("batch", [1, 2, 5, 8, 16, 27])
+def test_narrow_slices_whose_backward_pass_pulls_or_pushes(pushes, batch, monkeypatch, two_threads):
+    monkeypatch.setattr(launch, "_pushes", lambda shape, cut, dtype: pushes)
+    monkeypatch.setattr(launch, "_backward_layout", launch._backward_layout.__wrapped__)
+    size = 120 if batch > 16 else 60  # large enough for two threads, each of which takes a slice
+    dropped = Dag.from_arrays(generate.erdos_renyi(size, 0.6, seed=1).edges, labels=size, outputs=[40, 50])
+    for dtype in (torch.float32, torch.float64)[: 2 if batch <= 8 else 1]:  # wider rows of float64 are pulled
+        for all_nodes in (False, True):
+            assert_matches_torch(dropped, batch, dtype, all_nodes=all_nodes, activation="gelu", dropout=0.3)
+            assert_matches_torch(generate.complete(size), batch, dtype, all_nodes=all_nodes, activation="tanh")
+
+
+def test_backward_passes_push_where_rows_are_narrow_and_fit_the_cache():
+    def pushes(nodes, batch):
+        shape = launch.Shape(nodes=nodes, inputs=1, outputs=1, edges=1, z_rows=0, slots=nodes, back_slots=nodes)
+        return launch._pushes(shape, slices.slices(batch, 16, 1), torch.float32)
+
+    cache = slices.own_cache_bytes()
+    assert pushes(cache // 128, 16)
+    assert not pushes(cache // 128 + 1, 16)
+    assert not pushes(2, 17), "two lane groups"
+
+
 def test_wide_slices_read_rows_that_fit_the_cache():
     cache = slices.last_cache_bytes()
     assert slices.most_groups(10) == slices.MOST_GROUPS

@@ -24,7 +24,7 @@ from fourward.engine._cpu.arguments import (
     argument_buffer,
     buffer_reader,
 )
-from fourward.engine._cpu.kernels import Ends, backward_kernels, end, forward_kernels, named, read_drop
+from fourward.engine._cpu.kernels import Ends, backward_kernels, end, forward_kernels, named, push_kernels, read_drop
 from fourward.engine._cpu.leaky_entries import leaky_backward, leaky_forward
 from fourward.engine._cpu.packed_plan import read_sizes, unpack
 from fourward.engine._cpu.recurrent_entries import recurrent_backward, recurrent_forward
@@ -84,7 +84,7 @@ def backward_arguments(
     scratch: int,
     weight: int,  # (E,) in plan order
     by_source: int,  # (E,) the same, sorted by source
-    sums: int,  # (shares, E + biases) gradients of weights, sorted by source, and of biases
+    sums: int,  # (shares, E + biases) gradients of weights, sorted by source, and of biases; _push: see there
     biases: int,  # N-I, or 0
     weight_grad: int,  # (E,) in plan order
     bias_grad: int,  # (biases,)
@@ -92,7 +92,7 @@ def backward_arguments(
     threshold: int,
     p_bits: int,
 ) -> array[int]:
-    """The arguments of _sort, _backward and _finish, which are called in this order."""
+    """The arguments of _sort, _backward and _finish, which are called in this order; or else of _push and _merge."""
 
 
 _read_forward, _read_backward = buffer_reader(forward_arguments), buffer_reader(backward_arguments)
@@ -126,7 +126,7 @@ def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
         job = take_next(offset(buffer, NEXT_JOB))
         while job < args.jobs:
             part = read_slice(offset(pointer(args.slices, args.jobs), 4 * job))
-            by_run = part.width > lanes and sizes.runs > 0
+            by_run = part.width > 2 * lanes and sizes.runs > 0
             nodes, runs = (sizes.nodes, sizes.runs) if ends.all_nodes else (sizes.needed, sizes.needed_runs)
             count = runs if by_run else nodes
             a = offset(pointer(args.a, zero), part.begin * sizes.nodes if saves else thread * args.scratch)
@@ -141,6 +141,16 @@ def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     return forward
 
 
+@_jit
+def _open_backward(buffer, zero):
+    """The arguments of a backward pass, and what they point to."""
+    args = _read_backward(buffer)
+    p = unpack(pointer(args.packed_plan, types.int32(0)))
+    x_grad, out_grad, state_grad = pointer(args.x_grad, zero), pointer(args.out_grad, zero), pointer(0, zero)
+    ends = Ends(args.all_nodes != 0, args.inputs, args.outputs, x_grad, out_grad, state_grad)
+    return args, p, read_sizes(p.sizes), ends, read_drop(args.key, args.threshold, args.p_bits, zero)
+
+
 def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     """The backward pass for slices of these widths."""
     backward_slice = backward_kernels(widths)
@@ -148,20 +158,7 @@ def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     @named(f"backward_{widths[0]}_{lanes}")
     def backward(buffer, zero, stamp):
         """A job is a share of the batch: from out_grad to x_grad, if there is one, and to the share's sums."""
-        args = _read_backward(buffer)
-        p, drop = (
-            unpack(pointer(args.packed_plan, types.int32(0))),
-            read_drop(args.key, args.threshold, args.p_bits, zero),
-        )
-        sizes = read_sizes(p.sizes)
-        ends = Ends(
-            args.all_nodes != 0,
-            args.inputs,
-            args.outputs,
-            pointer(args.x_grad, zero),
-            pointer(args.out_grad, zero),
-            pointer(0, zero),
-        )
+        args, p, sizes, ends, drop = _open_backward(buffer, zero)
         nodes, last_edge = (sizes.nodes, p.back_last) if args.all_nodes else (sizes.needed, p.back_needed)
         size = sizes.edges + args.biases
         share_start = pointer(args.share_start, args.shares)
@@ -173,7 +170,7 @@ def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
             bias_sums = offset(sums, sizes.edges)
             for i in range(share_start[job], share_start[job + 1]):
                 part = read_slice(offset(pointer(args.slices, args.shares), 4 * i))
-                by_run = part.width > lanes and sizes.back_runs > 0 and nodes == sizes.needed
+                by_run = part.width > 2 * lanes and sizes.back_runs > 0 and nodes == sizes.needed
                 count = sizes.back_runs if by_run else nodes
                 backward_slice(
                     p=p, by_run=by_run, count=count, last_edge=last_edge, ends=ends, part=part,
@@ -189,11 +186,55 @@ def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     return backward
 
 
+def _push_entry(widths: tuple[int, ...], lanes: int) -> Any:
+    """The backward pass in which nodes add to the gradients of those that they read, for slices of these widths."""
+    push_slice = push_kernels(widths)
+
+    @named(f"push_{lanes}")
+    def push(buffer, zero, stamp):
+        """A job is a share of the batch: from out_grad to x_grad, if there is one, and to the share's sums.
+
+        The sums of the first share are in weight_grad and bias_grad.
+        """
+        args, p, sizes, ends, drop = _open_backward(buffer, zero)
+        nodes, size = sizes.nodes if args.all_nodes else sizes.needed, sizes.edges + args.biases
+        share_start = pointer(args.share_start, args.shares)
+        job = take_next(offset(buffer, NEXT_JOB))
+        while job < args.shares:
+            weight_sums = offset(pointer(args.sums, zero), (job - 1) * size)
+            bias_sums = offset(weight_sums, sizes.edges)
+            if job == 0:
+                weight_sums, bias_sums = pointer(args.weight_grad, zero), pointer(args.bias_grad, zero)
+            d = offset(pointer(args.d, zero), job * args.scratch)
+            for k in range(args.scratch):
+                d[k] = zero
+            for k in range(args.biases):
+                bias_sums[k] = zero
+            written = nodes if share_start[job] < share_start[job + 1] else 0
+            for s in range(written, sizes.nodes):  # nodes that lead to no output
+                for k in range(p.first[s], p.last[s]):
+                    weight_sums[k] = zero
+            for i in range(share_start[job], share_start[job + 1]):
+                part = read_slice(offset(pointer(args.slices, args.shares), 4 * i))
+                push_slice(
+                    p=p, count=nodes, ends=ends, part=part, d=d,
+                    a=offset(pointer(args.a, zero), part.begin * sizes.nodes),
+                    z=offset(pointer(args.z, zero), part.begin * sizes.z_rows),
+                    weight=pointer(args.weight, zero), dots=weight_sums, add=i > share_start[job],
+                    bias_sums=bias_sums, has_bias=args.biases > 0, drop=drop, distance=args.distance, zero=zero,
+                )  # fmt: skip
+            job = take_next(offset(buffer, NEXT_JOB))
+        end(buffer)
+
+    return push
+
+
 #: For batches that fill a lane group, of 16 float32 or 8 float64, and for those that don't ("narrow").
 _FORWARD_32, _NARROW_FORWARD_32 = _forward_entry((16, 32, 64, 128), 16), _forward_entry((1, 2, 4, 8), 16)
 _FORWARD_64, _NARROW_FORWARD_64 = _forward_entry((8, 16, 32, 64), 8), _forward_entry((1, 2, 4), 8)
 _BACKWARD_32, _NARROW_BACKWARD_32 = _backward_entry((16, 32, 64, 128), 16), _backward_entry((1, 2, 4, 8), 16)
 _BACKWARD_64, _NARROW_BACKWARD_64 = _backward_entry((8, 16, 32, 64), 8), _backward_entry((1, 2, 4), 8)
+_PUSH_32, _PUSH_64 = _push_entry((1, 2, 4, 8, 16), 16), _push_entry((1, 2, 4, 8), 8)
 
 
 _WIDE_32, _NARROW_32, _WIDE_64, _NARROW_64 = (16, 32, 64, 128), (1, 2, 4, 8), (8, 16, 32, 64), (1, 2, 4)
@@ -231,6 +272,24 @@ def _finish(buffer, zero, stamp):
             for share in range(1, args.shares):
                 total += sums[share * size + edges + i]
             bias_grad[i] = total
+        job = take_next(offset(buffer, NEXT_JOB))
+    end(buffer)
+
+
+@_jit
+def _merge(buffer, zero, stamp):
+    """A job is a part of the gradients of weights and biases: the sums of all shares but the first are added."""
+    args = _read_backward(buffer)
+    weight_grad, bias_grad = pointer(args.weight_grad, zero), pointer(args.bias_grad, zero)
+    edges, parts = read_sizes(unpack(pointer(args.packed_plan, types.int32(0))).sizes).edges, args.parts
+    job = take_next(offset(buffer, NEXT_JOB))
+    while job < parts:
+        for share in range(args.shares - 1):
+            sums = offset(pointer(args.sums, zero), share * (edges + args.biases))
+            for k in range(edges * job // parts, edges * (job + 1) // parts):
+                weight_grad[k] += sums[k]
+            for i in range(args.biases * job // parts, args.biases * (job + 1) // parts):
+                bias_grad[i] += sums[edges + i]
         job = take_next(offset(buffer, NEXT_JOB))
     end(buffer)
 
@@ -286,6 +345,18 @@ def _entries(stamp: int) -> dict[str, Any]:
 
     def narrow_backward_float64(buffer):
         _NARROW_BACKWARD_64(buffer, types.float64(0), stamp)
+
+    def push_float32(buffer):
+        _PUSH_32(buffer, types.float32(0), stamp)
+
+    def push_float64(buffer):
+        _PUSH_64(buffer, types.float64(0), stamp)
+
+    def merge_float32(buffer):
+        _merge(buffer, types.float32(0), stamp)
+
+    def merge_float64(buffer):
+        _merge(buffer, types.float64(0), stamp)
 
     def finish_float32(buffer):
         _finish(buffer, types.float32(0), stamp)
@@ -357,7 +428,7 @@ _ENTRIES = _entries(_stamp())
 def entry(name: str, dtype: str) -> int:
     """The address of a compiled entry.
 
-    Its name is "sort", "finish", or "forward" or "backward", which "recurrent_" or "leaky_" may precede, and before
-    these "narrow_"; its dtype is "float32" or "float64".
+    Its name is "sort", "finish", "push", "merge", or "forward" or "backward", which "recurrent_" or "leaky_" may
+    precede, and before these "narrow_"; its dtype is "float32" or "float64".
     """
     return cached_cfunc(_ENTRIES[f"{name}_{dtype}"], types.void(types.CPointer(types.int64)))

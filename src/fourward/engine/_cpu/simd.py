@@ -315,6 +315,67 @@ def add_and_dot_run(
 
 
 @intrinsic(prefer_literal=True)
+def push_run(
+    typingctx: Any, own: Any, weight: Any, step: Any, rows: Any, slot: Any, grads: Any, dots: Any, add: Any, first: Any,
+    last: Any, width: Any,
+) -> Any:  # fmt: skip
+    """Add weight[k] * own to the rows grads[slot[k]], for k in first:last, which are different ones.
+
+    And dots[k] is set to the inner product of the rows `own` and rows[step[k]], or that is added to it if `add`.
+    """
+    if not isinstance(width, types.IntegerLiteral):
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        own, weight, step, rows, slot, grads, dots, add, first, last, _ = args
+        r = _Rows(context, builder, signature.args[0].dtype, width.literal_value)
+        factors = [r.load(own, i) for i in range(r.count)]  # stay in registers
+        adds = cgutils.is_true(builder, add)
+
+        def push(edges: list[Any]) -> list[Any]:
+            """For each edge a vector whose lanes sum up to the inner product."""
+            targets = [r.row(grads, slot, k) for k in edges]
+            weights = [broadcast(builder, r.vector, builder.load(builder.gep(weight, [k]))) for k in edges]
+            sources = [r.row(rows, step, k) for k in edges]
+            products = [r.zero] * len(edges)
+            for i, factor in enumerate(factors):
+                sums = [r.fma(w, factor, r.load(row, i)) for w, row in zip(weights, targets, strict=True)]
+                for total, row in zip(sums, targets, strict=True):  # after all loads, which don't wait for them
+                    r.store(total, row, i)
+                products = [r.fma(factor, r.load(row, i), total) for row, total in zip(sources, products, strict=True)]
+            return products
+
+        def write(k: Any, value: Any) -> None:
+            address = builder.bitcast(builder.gep(dots, [k]), value.type.as_pointer())
+            before = builder.load(address)
+            before.align = r.bytes
+            total = builder.select(adds, builder.fadd(before, value), value)
+            builder.store(total, address).align = r.bytes
+
+        unroll = min(8, r.vector.count)
+
+        def several_edges(k: Any, none: list[Any]) -> list[Any]:
+            write(k, _lane_sums(builder, push([builder.add(k, ir.Constant(_I64, j)) for j in range(unroll)])))
+            return none
+
+        def one_edge(k: Any, none: list[Any]) -> list[Any]:
+            (product,) = push([k])
+            pair = _lane_sums(builder, [product, r.zero]) if unroll > 1 else product
+            write(k, builder.extract_element(pair, ir.Constant(_I32, 0)))
+            return none
+
+        k = first
+        if unroll > 1:
+            k = _unrolled_end(builder, first, last, unroll)
+            _loop(builder, first, k, unroll, [], several_edges)
+        _loop(builder, k, last, 1, [], one_edge)
+        return context.get_dummy_value()
+
+    integers = (types.int64, types.int64, width)
+    return types.void(own, weight, step, rows, slot, grads, dots, types.boolean, *integers), codegen
+
+
+@intrinsic(prefer_literal=True)
 def add_lanes(typingctx: Any, row: Any, total: Any, width: Any) -> Any:
     """Add the sum of a row to total[0]."""
     if not isinstance(width, types.IntegerLiteral):

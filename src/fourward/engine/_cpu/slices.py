@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -95,12 +96,24 @@ def lanes_per_group(dtype: torch.dtype) -> int:
 @cache
 def last_cache_bytes() -> int:
     """The size of the last cache, or a usual one where the system doesn't say."""
-    sizes = [8 * 2**20]
-    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = file.read_text().strip()
-        if text.endswith("K") and text[:-1].isdigit():
-            sizes.append(int(text[:-1]) * 1024)
-    return max(sizes)
+    return max(_cache_sizes().values(), default=8 * 2**20)
+
+
+@cache
+def own_cache_bytes() -> int:
+    """The size of the second cache, a core's own, or a usual one where the system doesn't say."""
+    return _cache_sizes().get(2, 2**20)
+
+
+def _cache_sizes() -> dict[int, int]:
+    """The bytes of a core's caches, by level."""
+    sizes = {}
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        with suppress(OSError, ValueError):
+            sizes[int((folder / "level").read_text())] = (
+                int((folder / "size").read_text().strip().removesuffix("K")) * 1024
+            )
+    return sizes
 
 
 @lru_cache(maxsize=1024)
