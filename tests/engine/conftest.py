@@ -1,6 +1,7 @@
 import os
 
 import pytest
+import torch
 
 from fourward.engine._gpu import launch
 from tests.engine import interpreter
@@ -13,6 +14,14 @@ def strategy(request, monkeypatch):
     force(request.param, monkeypatch)
     yield request.param
     launch.clear_passes()
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 if os.environ.get("TRITON_INTERPRET") == "1":
