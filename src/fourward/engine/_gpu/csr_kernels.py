@@ -25,10 +25,10 @@ from fourward.engine._gpu.pointer_table import load_aligned_pointer, load_pointe
 _RUNTIME = ["B", "I", "columns", "rows", "slices", "threshold", "p_bits", "low", "high", "inputs", "edges", "nodes"]
 _RUNTIME += ["edge_blocks"]
 #: Slots of the pointer table, by the names of the tensors.
-FORWARD_SLOTS = ("x", "weight", "bias", "key", "out", "saved")
-BACKWARD_SLOTS = ("out_grad", "weight", "key", "x_grad", "saved", "deltas", "weight_grad", "bias_grad")
-_X, _WEIGHT, _BIAS, _KEY, _OUT, _SAVED = (tl.constexpr(i) for i, _ in enumerate(FORWARD_SLOTS))
-_OUT_GRAD, _BACK_WEIGHT, _BACK_KEY, _X_GRAD, _BACK_SAVED, _DELTAS, _WEIGHT_GRAD, _BIAS_GRAD = (
+FORWARD_SLOTS = ("x", "weight", "bias", "key", "out", "saved", "scratch")
+BACKWARD_SLOTS = ("out_grad", "weight", "key", "x_grad", "saved", "deltas", "weight_grad", "bias_grad", "scratch")
+_X, _WEIGHT, _BIAS, _KEY, _OUT, _SAVED, _ = (tl.constexpr(i) for i, _ in enumerate(FORWARD_SLOTS))
+_OUT_GRAD, _BACK_WEIGHT, _BACK_KEY, _X_GRAD, _BACK_SAVED, _DELTAS, _WEIGHT_GRAD, _BIAS_GRAD, _ = (
     tl.constexpr(i) for i, _ in enumerate(BACKWARD_SLOTS)
 )
 

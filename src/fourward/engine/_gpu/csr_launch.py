@@ -1,4 +1,4 @@
-"""The launches of the CSR layout: one for all levels, or one for each, which are captured as a CUDA graph."""
+"""The launches of the CSR layout: one for all levels, or one for each or for a walk, captured as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from fourward.engine._gpu.cuda_graphs import find_graphs
 from fourward.engine._gpu.kernel_launch import Launch, placeholders
 from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
 from fourward.engine._gpu.pointer_table import NUM_SLOTS, write_addresses_kernel
+from fourward.engine._gpu.walk_launch import Walks
+from fourward.engine._gpu.walk_schedule import Walk
 
-_FORWARD = (*FORWARD_TENSORS, "table")
+_FORWARD = (*FORWARD_TENSORS, "scratch", "table")
 _BACKWARD = (*BACKWARD_SLOTS, "packed_plan", "table")
 
 
@@ -32,18 +34,52 @@ class _Pass:
 
     precompiled = True  # no need: these kernels compile fast enough one by one
 
-    def __init__(self, key: LaunchKey) -> None:
+    def __init__(self, key: LaunchKey, slots: Sequence[str]) -> None:
         self.key, self.config, self.shared = key, key.config, key.arguments
         self.persistent = self.config.strategy == "csr_persistent"
+        walks = self.config.strategy == "csr_walks"
+        self.walks = Walks(key, slots is BACKWARD_SLOTS, slots) if walks else None
+
+    def allocate_scratch(self, like: Tensor) -> Tensor:
+        """Memory for the streams of walks; another tensor if there are none."""
+        return like if self.walks is None else self.walks.allocate(like)
 
     def read_levels(self, packed_plan: Tensor) -> list[tuple[int, int]]:
         """The positions of each level; read from the GPU once."""
-        graphs, shape = find_graphs(packed_plan), self.key.shape
-        if graphs.levels is None:
-            graphs.levels = list(
-                pairwise(packed_plan[shape.level_start : shape.level_start + shape.levels + 1].tolist())
-            )
-        return graphs.levels
+        read, shape = find_graphs(packed_plan).read, self.key.shape
+        if "levels" not in read:
+            start = packed_plan[shape.level_start : shape.level_start + shape.levels + 1]
+            read["levels"] = list(pairwise(start.tolist()))
+        levels: list[tuple[int, int]] = read["levels"]
+        return levels
+
+    def read_walks(self, packed_plan: Tensor) -> dict[int, tuple[int, Walk]]:
+        """Each walk with its index, by its first level; read from the GPU once."""
+        if self.walks is None:
+            return {}
+        read, name = find_graphs(packed_plan).read, "back_walks" if self.walks.backward else "walks"
+        if name not in read:
+            read[name] = {walk.low: (i, walk) for i, walk in enumerate(self.walks.read(packed_plan))}
+        walks: dict[int, tuple[int, Walk]] = read[name]
+        return walks
+
+    def launch_levels(
+        self, levels: Sequence[tuple[int, int]], launch: Launch, tensors: tuple[Tensor, ...], packed_plan: Tensor,
+        table: Tensor,
+    ) -> None:  # fmt: skip
+        """Launch levels, given in the order of the pass by their positions, or walks of several."""
+        walks, now = self.read_walks(packed_plan), 0
+        if self.walks is not None:
+            self.walks.launch_fill(packed_plan, table)
+        while now < len(levels):
+            if self.walks is not None and now in walks:
+                index, walk = walks[now]
+                self.walks.launch(index, walk, packed_plan, table)
+                now = walk.high
+                continue
+            low, high = levels[now]
+            launch.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(tensors)
+            now += 1
 
     def grid(self, nodes: int, block: int) -> tuple[int]:
         """Programs for `block` nodes and a slice each."""
@@ -60,7 +96,7 @@ class Forward(_Pass):
     """A forward pass, apart from tensors."""
 
     def __init__(self, key: LaunchKey) -> None:
-        super().__init__(key)
+        super().__init__(key, FORWARD_SLOTS)
         shape = key.shape
         num_warps, out_row = self.config.num_warps, shape.node_row if key.all_nodes else shape.output_row
         self.write_addresses = _address_writer(FORWARD_SLOTS, _FORWARD)
@@ -81,22 +117,22 @@ class Forward(_Pass):
         """Launch with FORWARD_TENSORS."""
         packed_plan = tensors[6]
         if self.persistent:
-            self.levels((*tensors, packed_plan))  # the table isn't used
+            self.levels((*tensors, packed_plan, packed_plan))  # neither scratch nor the table are used
             return
+        scratch = self.allocate_scratch(packed_plan)
 
         def write(table: Tensor) -> None:
-            self.write_addresses((*tensors, table))
+            self.write_addresses((*tensors, scratch, table))
 
         find_graphs(packed_plan).run(self, packed_plan.device, write, partial(self._launch_levels, tensors))
 
     def _launch_levels(self, tensors: tuple[Tensor, ...], table: Tensor) -> None:
         """Copy x to rows, compute each level, copy rows to out."""
         packed_plan = tensors[6]
-        arguments = (*placeholders(tensors[:6]), packed_plan, table)
+        arguments = (*placeholders(tensors[:6]), packed_plan, packed_plan, table)
         if self.key.shape.inputs:
             self.load_inputs(arguments)
-        for low, high in self.read_levels(packed_plan):
-            self.levels.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(arguments)
+        self.launch_levels(self.read_levels(packed_plan), self.levels, arguments, packed_plan, table)
         self.store_outputs(arguments)
 
 
@@ -104,7 +140,7 @@ class Backward(_Pass):
     """A backward pass, apart from tensors."""
 
     def __init__(self, key: LaunchKey) -> None:
-        super().__init__(key)
+        super().__init__(key, BACKWARD_SLOTS)
         shape, block = key.shape, heuristics.GRAD_BLOCK_E
         self.num_deltas = key.slices * shape.rows * self.config.block_b
         self.write_addresses = _address_writer(BACKWARD_SLOTS, _BACKWARD)
@@ -126,7 +162,9 @@ class Backward(_Pass):
         shape = self.key.shape
         by_source = weight.index_select(0, packed_plan[shape.out_edge : shape.out_edge + shape.edges])
         deltas = saved.new_empty(self.num_deltas, dtype=self.key.acc_dtype)
-        arguments = out_grad, by_source, dropout_key, x_grad, saved, deltas, weight_grad, bias_grad, packed_plan
+        scratch = packed_plan if self.persistent else self.allocate_scratch(packed_plan)
+        gradients = out_grad, by_source, dropout_key, x_grad, saved, deltas, weight_grad, bias_grad
+        arguments = (*gradients, scratch, packed_plan)
         if self.persistent:
             self.levels((*arguments, packed_plan))  # the table isn't used
             self._launch_weight_grad((*arguments, packed_plan))
@@ -143,9 +181,9 @@ class Backward(_Pass):
 
     def _launch_levels(self, arguments: tuple[Tensor, ...], table: Tensor) -> None:
         """Compute each level from the last, then inputs if x's gradient is needed, then all weights."""
-        inputs, packed_plan = self.key.shape.inputs, arguments[8]
+        inputs, packed_plan = self.key.shape.inputs, arguments[9]
         input_level = [(0, inputs)] if self.key.needs_x_grad and inputs else []
+        levels = [*input_level, *self.read_levels(packed_plan)][::-1]
         level_arguments = (*placeholders(arguments[:6]), *arguments[6:], table)
-        for low, high in reversed([*input_level, *self.read_levels(packed_plan)]):
-            self.levels.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(level_arguments)
+        self.launch_levels(levels, self.levels, level_arguments, packed_plan, table)
         self._launch_weight_grad((*arguments, table))

@@ -7,6 +7,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +47,7 @@ class Graphs:
     """The CUDA graphs captured for one packed plan."""
 
     def __init__(self) -> None:
-        self.levels: list[tuple[int, int]] | None = None  # the positions of each level, once read from the GPU
+        self.read: dict[str, Any] = {}  # parts of the packed plan that launches depend on, once read from the GPU
         self.graphs: OrderedDict[tuple[object, int], _Graph] = OrderedDict()
         self.lock = threading.Lock()  # between writing the table and the launches that read it
 

@@ -9,7 +9,7 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from fourward.engine._gpu.heuristics import choose_layout, describe
+from fourward.engine._gpu.heuristics import choose_layout, choose_walks, describe
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
 from fourward.engine._interface import Request, Runner
@@ -65,7 +65,12 @@ class Gpu(KernelEngine):
 
     def prepare(self, plan: Plan) -> Runner:
         """Pack the plan as tiles or as CSR."""
-        return prepare_pruned(plan, lambda plan: _GpuRunner(plan, *pack(plan, choose_layout(plan)), self.ops))
+
+        def prepare(plan: Plan) -> Runner:
+            layout = choose_layout(plan)
+            return _GpuRunner(plan, *pack(plan, layout, choose_walks(plan, layout)), self.ops)
+
+        return prepare_pruned(plan, prepare)
 
 
 class _GpuRunner(KernelRunner):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape
+from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape, WalkConfig
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
@@ -25,7 +25,7 @@ GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are com
 class LaunchConfig(NamedTuple):
     """How a batch is computed."""
 
-    strategy: str  #: "tiled", "tiled_segments", "csr_persistent" or "csr_per_level"
+    strategy: str  #: "tiled", "tiled_segments", "csr_persistent", "csr_per_level" or "csr_walks"
     block_b: int  #: samples in a slice
     unroll: int  #: tiled: unrolled steps of a sweep; CSR: edges of a neuron that are loaded at once
     num_warps: int
@@ -54,6 +54,11 @@ def estimate_csr_times(neurons: int, edges: int, levels: int, batch: int) -> tup
     degree = edges / max(neurons, 1)
     persistent = (levels + neurons / 8) * (0.6 + 0.1 * degree)
     return persistent, levels * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+
+
+def choose_walks(plan: Plan, layout: int) -> WalkConfig | None:
+    """The levels that are walked; None if there are none."""
+    return None
 
 
 @lru_cache(maxsize=256)

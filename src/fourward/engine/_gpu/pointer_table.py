@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NUM_SLOTS = 8  #: number of slots that `write_addresses_kernel` writes
+NUM_SLOTS = 9  #: number of slots that `write_addresses_kernel` writes
 
 
 @triton.jit
@@ -19,7 +19,7 @@ def store_address(table, slot: tl.constexpr, tensor):
 
 
 @triton.jit
-def write_addresses_kernel(table, t0, t1, t2, t3, t4, t5, t6, t7):
+def write_addresses_kernel(table, t0, t1, t2, t3, t4, t5, t6, t7, t8):
     """Store the address of tensor t_i in slot i."""
     store_address(table, 0, t0)
     store_address(table, 1, t1)
@@ -29,6 +29,7 @@ def write_addresses_kernel(table, t0, t1, t2, t3, t4, t5, t6, t7):
     store_address(table, 5, t5)
     store_address(table, 6, t6)
     store_address(table, 7, t7)
+    store_address(table, 8, t8)
 
 
 @triton.jit
