@@ -22,16 +22,20 @@ from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import describe_gpu
+from benchmarks.real_graphs import FILES, deep_circuit, flywire_dag
 from benchmarks.storage import RESULTS, write_results
 from fourward import Dag, FourWard, connectomes, generate
+from fourward.plan import Plan
 from fourward.study._timing import Call, clock_for
 
 ROUNDS = 5
-BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512)}
+BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512), "walks": (32, 256, 1024)}
 #: (unroll factor, warps, quads) of the tiled layout.
 TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
+#: (warps, edges of a neuron in a line, neurons of the widest level) of walks.
+WALKS = ((4, 4, 64), (8, 2, 64), (8, 4, 64), (16, 4, 64), (16, 2, 256), (16, 4, 256), (16, 8, 256), (24, 4, 256))
 #: The fields of `heuristics.LaunchConfig`: (strategy, samples in a slice, unroll factor, warps, neurons at a time,
-#: quads). A suite measures one layout; "layouts" compares them.
+#: quads), then for walks those of `WALKS`. A suite measures one layout; "layouts" compares them.
 CONFIGS: dict[str, list[tuple[Any, ...]]] = {
     "tiled": [("tiled", 8, unroll, warps, 0, quads) for unroll, warps, quads in TILED],
     "csr": [
@@ -45,6 +49,10 @@ CONFIGS: dict[str, list[tuple[Any, ...]]] = {
         ("csr_persistent", 32, 8, 4, 8),
         ("csr_per_level", 32, 8, 4, 16),
         ("csr_per_level", 32, 32, 4, 4),
+    ],
+    "walks": [
+        ("csr_per_level", 32, 8, 4, 16),
+        *(("csr_walks", 32, 8, 4, 16, False, *walk) for walk in WALKS),
     ],
 }
 
@@ -63,6 +71,12 @@ def wide_input_graph(inputs: int, neurons: int, degree: int) -> Dag:
     return Dag.from_edges(edges, nodes=inputs + neurons, inputs=range(inputs))
 
 
+def load_graph(folder: Path, name: str) -> Dag:
+    """A graph of an npz file."""
+    with np.load(folder / f"{name}.npz") as file:
+        return Dag.from_edges(file["edges"], nodes=int(file["nodes"]))
+
+
 #: By the name that stored results have: the suite, and how to make the graph.
 GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=64, p=1.0": ("tiled", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
@@ -78,6 +92,8 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "chain of 5,000": ("csr", partial(generate.chain, 5000)),
     "chain, N=5,000": ("layouts", partial(generate.chain, 5000)),
 }
+GRAPHS["deep circuit stand-in"] = "walks", lambda: Dag.from_edges(deep_circuit(seed=0), nodes=101_000)
+GRAPHS["FlyWire stand-in"] = "walks", flywire_dag
 for _n, _degree in ((1000, 4), (1000, 8), (3000, 16), (3000, 32), (4096, 16), (4096, 64), (4096, 256), (10**4, 100)):
     GRAPHS[f"N={_n:,}, E={_n * _degree:,}"] = "layouts", partial(random_graph, _n, _degree)
 for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
@@ -85,16 +101,24 @@ for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
     GRAPHS[_name] = "layouts", partial(wide_input_graph, _inputs, 200, _degree)
 
 
+def force_walks(plan: Plan, warps: int, k: int, widest: int) -> Any:
+    """Walks of all levels of at most so many neurons, with as many slots as shared memory has room for."""
+    from fourward.engine._gpu import heuristics
+
+    return heuristics.walk_config(heuristics.narrow_runs(plan, widest), warps, k)
+
+
 def prepare(dag: Dag, config: tuple[Any, ...], batch: int, with_backward: bool) -> Call:
     """A captured pass of a network with this launch configuration."""
     from fourward.engine._gpu import engine, heuristics, launch, packing  # Triton is there only where a GPU is
 
-    forced = heuristics.LaunchConfig(*config)
+    forced, walk = heuristics.LaunchConfig(*config[:6]), config[6:]
     launch.clear_passes()
     vars(heuristics)["choose_config"] = lambda *_: forced
     # The unroll factor of the configuration, however long it compiles.
     vars(heuristics)["MAX_UNROLLED_ROWS"] = heuristics.MAX_UNROLL * packing.MAX_SEGMENT
     vars(engine)["choose_layout"] = lambda plan: packing.TILED if forced.strategy == "tiled" else packing.CSR
+    vars(engine)["choose_walks"] = lambda plan, _: force_walks(plan, *walk) if walk else None
     net = FourWard(dag, seed=0, device="cuda")
     x = torch.randn(batch, dag.num_inputs, device="cuda")
     gradient = torch.randn(batch, dag.num_outputs, device="cuda")
@@ -114,6 +138,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", choices=CONFIGS, default=list(CONFIGS))
     parser.add_argument("--batches", type=int, nargs="+", help="batch sizes, instead of those of each suite")
+    parser.add_argument("--graphs", type=Path, help="folder of memctrl.npz and log2.npz, for the suite walks")
     parser.add_argument("--commit", help="commit of the results, where git can't tell")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
@@ -121,6 +146,8 @@ def main() -> int:
         print("python -m benchmarks.gpu_configs needs a CUDA device, and torch sees none here.", file=sys.stderr)
         return 2
     settings = Settings("cuda", ROUNDS, 2.0)
+    if options.graphs is not None:
+        GRAPHS.update({name: ("walks", partial(load_graph, options.graphs, name)) for name in FILES})
     results: dict[str, list[Any]] = {suite: [] for suite in options.suites}
     for graph, (suite, make) in GRAPHS.items():
         if suite not in results:

@@ -90,3 +90,21 @@ def _degrees(normal: np.ndarray[Any, Any], largest: int) -> np.ndarray[Any, Any]
     lowest = DEGREES[0] * np.exp(SIGMA * ndtri(known[0]))
     degrees: np.ndarray[Any, Any] = np.exp(np.interp(ndtri(rank), ndtri(known), np.log([lowest, *DEGREES, largest])))
     return degrees
+
+
+def deep_circuit(levels: int = 8_686, nodes: int = 101_000, *, seed: int) -> Edges:
+    """(E, 2) edges of a narrow, deep graph with locality: as many levels, nodes and edges a node as a deep circuit.
+
+    A node has an edge from the level before its own, and more than half of them another from one of the last thousand
+    nodes.
+    """
+    rng = np.random.default_rng(seed)
+    width = 1 + rng.multinomial(nodes - levels, np.full(levels, 1 / levels))
+    start = np.concatenate(([0], np.cumsum(width)))
+    target = np.arange(width[0], nodes)
+    level = np.repeat(np.arange(levels), width)[target]
+    before = start[level - 1] + rng.integers(0, width[level - 1])
+    other = np.maximum(start[level] - 1 - rng.integers(0, 1000, len(target)), 0)
+    second = rng.random(len(target)) < 0.57
+    edges = np.concatenate((np.stack((before, target), -1), np.stack((other, target), -1)[second]))
+    return np.unique(edges, axis=0).astype(np.int64)

@@ -22,7 +22,7 @@ from fourward.engine._gpu.cuda_graphs import find_graphs
 from fourward.engine._gpu.kernel_launch import Launch, placeholders
 from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
 from fourward.engine._gpu.pointer_table import NUM_SLOTS, write_addresses_kernel
-from fourward.engine._gpu.walk_launch import Walks
+from fourward.engine._gpu.walk_launch import Walks, fit
 from fourward.engine._gpu.walk_schedule import Walk
 
 _FORWARD = (*FORWARD_TENSORS, "scratch", "table")
@@ -37,7 +37,7 @@ class _Pass:
     def __init__(self, key: LaunchKey, slots: Sequence[str]) -> None:
         self.key, self.config, self.shared = key, key.config, key.arguments
         self.persistent = self.config.strategy == "csr_persistent"
-        walks = self.config.strategy == "csr_walks"
+        walks = self.config.strategy == "csr_walks" and fit(key)
         self.walks = Walks(key, slots is BACKWARD_SLOTS, slots) if walks else None
 
     def allocate_scratch(self, like: Tensor) -> Tensor:

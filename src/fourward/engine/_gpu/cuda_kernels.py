@@ -111,7 +111,9 @@ def compile_cubin(source: Path, macros: Mapping[str, str], architecture: str) ->
     """Compile a source file for an architecture such as "sm_90"; no GPU is needed."""
     from cuda.bindings import nvrtc
 
-    (program,) = _check(nvrtc.nvrtcCreateProgram(_with_macros(source, macros).encode(), source.name.encode(), 0, [], []))
+    (program,) = _check(
+        nvrtc.nvrtcCreateProgram(_with_macros(source, macros).encode(), source.name.encode(), 0, [], [])
+    )
     options = [f"--gpu-architecture={architecture}", "--std=c++17"]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     if int(error) != 0:
@@ -137,7 +139,7 @@ _compiling = threading.Lock()
 
 def _emulate(source: Path, macros: Mapping[str, str]) -> ctypes.CDLL:
     """Compile a source file for the CPU, and load it."""
-    text = _with_macros(source, {"EMULATED": "1"} | macros)
+    text = _with_macros(source, {"EMULATED": "1", **macros})
     key = hashlib.sha256(text.encode()).hexdigest()
     with _compiling:
         if key not in _emulated:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape, WalkConfig
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
+from fourward.engine._gpu.walk_schedule import max_slots
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
 from fourward.plan.activations import ACTIVATIONS
@@ -19,6 +22,7 @@ SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
+WALK_SHARED_BYTES = 227 << 10  #: of a block that walks: all that a block of compute capability 9.0 may have
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
@@ -54,6 +58,18 @@ def estimate_csr_times(neurons: int, edges: int, levels: int, batch: int) -> tup
     degree = edges / max(neurons, 1)
     persistent = (levels + neurons / 8) * (0.6 + 0.1 * degree)
     return persistent, levels * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+
+
+def narrow_runs(plan: Plan, widest: int, shortest: int = 4) -> list[tuple[int, int]]:
+    """The runs of at least `shortest` levels of at most `widest` neurons: the first, and one after the last."""
+    narrow = np.concatenate(([False], np.diff(plan.level_start) <= widest, [False]))
+    (edges,) = np.nonzero(narrow[1:] != narrow[:-1])  # run after run: its first level, and one after its last
+    return [(int(low), int(high)) for low, high in edges.reshape(-1, 2) if high - low >= shortest]
+
+
+def walk_config(runs: list[tuple[int, int]], warps: int, k: int) -> WalkConfig:
+    """Walks of these levels, with all slots that shared memory has room for."""
+    return WalkConfig(runs, warps, k, max_slots(warps, k, WALK_SHARED_BYTES))
 
 
 def choose_walks(plan: Plan, layout: int) -> WalkConfig | None:

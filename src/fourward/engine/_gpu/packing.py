@@ -265,7 +265,7 @@ def _walk_fields(
 ) -> tuple[dict[str, int], dict[str, IntArray]]:
     """Sizes, and fields by name."""
     sizes = {"walk_warps": config.warps, "walk_k": config.k, "walk_slots": config.slots}
-    fields = {}
+    fields: dict[str, IntArray] = {}
     backwards = [(plan.num_levels - high, plan.num_levels - low) for low, high in reversed(config.runs)]
     for prefix, gather, runs in (
         ("", forward_gather(plan), config.runs),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, float64_bits, threshold
 from fourward.engine._gpu.cuda_kernels import CudaModule
-from fourward.engine._gpu.walk_schedule import GROUPS, HEADER_WORDS, LANES, ROUNDS_AHEAD, Walk
+from fourward.engine._gpu.walk_schedule import GROUPS, HEADER_WORDS, LANES, Walk, ring_bytes, shared_bytes
 from fourward.plan.activations import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _CPP_TYPES = {
     torch.float16: "half_t",
     torch.bfloat16: "bfloat16_t",
 }
-_CHUNKS, _HEADER_CHUNKS = 8, 4  # of the rings in walk.cu
-_MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have more
+
+EMULATED_SHARED_BYTES = 1 << 18  #: `shared` in emulated_cuda.h
 
 _FILL = {
     "table": "*", "weight_slot": "int", "bias_slot": "int", "scratch_slot": "int", "row_columns": "*",
@@ -42,12 +42,6 @@ _BACKWARD = (
     | dict(list(_FORWARD.items())[4:])
     | {"B": "int", "columns": "int"}
 )
-
-
-def ring_bytes(k: int, acc_dtype: torch.dtype) -> int:
-    """Bytes of shared memory for what a warp reads ahead: RING_BYTES in walk.cu."""
-    lines = _CHUNKS * max(_MIN_CHUNK_EDGES, GROUPS * k) * (4 + acc_dtype.itemsize)
-    return lines + _HEADER_CHUNKS * ROUNDS_AHEAD * GROUPS * HEADER_WORDS * 4
 
 
 class _ToCpp(ast.NodeTransformer):
@@ -93,6 +87,20 @@ def _module(
     return CudaModule("walk.cu", types | numbers | factors | _activation_macros(codes), device)
 
 
+def _shared_bytes(key: LaunchKey) -> int:
+    return shared_bytes(key.shape.walk_warps, key.shape.walk_k, key.shape.walk_slots, key.acc_dtype.itemsize)
+
+
+def fit(key: LaunchKey) -> bool:
+    """Whether a block of this device has enough shared memory for the walks of a plan, if it has any."""
+    if not key.shape.walk_warps:
+        return False
+    if key.device.type != "cuda":
+        return _shared_bytes(key) <= EMULATED_SHARED_BYTES
+    properties: Any = torch.cuda.get_device_properties(key.device)
+    return bool(_shared_bytes(key) <= properties.shared_memory_per_block_optin)
+
+
 class Walks:
     """All walks of a pass of one direction.
 
@@ -110,9 +118,9 @@ class Walks:
             if backward
             else (shape.walk_header_count, shape.walk_line_count)
         )
-        rings = ring_bytes(shape.walk_k, key.acc_dtype)
-        self.slot_bytes = (shape.walk_slots + 1) * LANES * key.acc_dtype.itemsize
-        self.shared_bytes = self.slot_bytes + shape.walk_warps * rings
+        size = key.acc_dtype.itemsize
+        rings, self.shared_bytes = ring_bytes(shape.walk_k, size), _shared_bytes(key)
+        self.slot_bytes = self.shared_bytes - shape.walk_warps * rings
         module = _module(
             key.dtype, key.weight_dtype, key.acc_dtype, shape.walk_k, shape.walk_warps, key.config.block_b, shape.codes,
             key.has_bias, key.dropout_p is not None, key.save_z, key.device,
@@ -121,15 +129,13 @@ class Walks:
         name, signature = ("walk_backward", _BACKWARD) if backward else ("walk_forward", _FORWARD)
         self.kernel = module.kernel(name, signature, self.shared_bytes)
         # Rings read beyond the last stream, by a ring at most.
-        line_bytes = GROUPS * shape.walk_k * (4 + key.acc_dtype.itemsize)
+        line_bytes = GROUPS * shape.walk_k * (4 + size)
         self.scratch_bytes = self.headers * HEADER_WORDS * 4 + self.lines * line_bytes + rings
 
     def read(self, packed_plan: Tensor) -> list[Walk]:
         """All walks, read from the GPU."""
         shape = self.shape
-        start, count = (
-            (shape.back_walks, shape.back_walk_count) if self.backward else (shape.walks, shape.walk_count)
-        )
+        start, count = (shape.back_walks, shape.back_walk_count) if self.backward else (shape.walks, shape.walk_count)
         return [Walk(*row) for row in packed_plan[start : start + 5 * count].view(count, 5).tolist()]
 
     def allocate(self, like: Tensor) -> Tensor:

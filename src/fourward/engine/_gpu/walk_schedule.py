@@ -2,8 +2,8 @@
 
 A walk goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
 sample) computes a neuron. A slot holds a row from the level that computes it to that of its last reader, and is taken
-again from the level after that. Rows that come from before the walk, or whose slot was needed by others, are copied from
-global memory in the level before they are read. Where slots don't suffice, the walk ends.
+again from the level after that. Rows that come from before the walk, or whose slot was needed by others, are copied
+from global memory in the level before they are read. Where slots don't suffice, the walk ends.
 
 Both directions are walks: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
 the first, and it reads the deltas of its targets.
@@ -29,6 +29,24 @@ ROUNDS_AHEAD = 4  #: rounds whose copies have begun, AHEAD in walk.cu
 COPY_DISTANCE = ROUNDS_AHEAD + 2
 BARRIER, COPY, HIDDEN = 1 << 20, 1 << 21, 1 << 22  #: flags of a header
 HEADER_WORDS = 8
+_CHUNKS, _HEADER_CHUNKS = 8, 4  # of the rings in walk.cu
+_MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have more
+
+
+def ring_bytes(k: int, itemsize: int) -> int:
+    """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in walk.cu."""
+    lines = _CHUNKS * max(_MIN_CHUNK_EDGES, GROUPS * k) * (4 + itemsize)
+    return lines + _HEADER_CHUNKS * ROUNDS_AHEAD * GROUPS * HEADER_WORDS * 4
+
+
+def shared_bytes(warps: int, k: int, slots: int, itemsize: int) -> int:
+    """Bytes of shared memory of a block: slots, with the one that is always 0, and rings."""
+    return (slots + 1) * LANES * itemsize + warps * ring_bytes(k, itemsize)
+
+
+def max_slots(warps: int, k: int, available: int) -> int:
+    """The slots for float32 sums that this many bytes of shared memory have room for."""
+    return (available - shared_bytes(warps, k, 0, 4)) // (LANES * 4)
 
 
 class Gather(NamedTuple):
@@ -148,9 +166,7 @@ def _emit(
 
     lines = np.zeros((int(first[-1]), 2, GROUPS, k), np.int32)
     lines[:, 1] = -1
-    _fill_lines(
-        lines, item_node, group, first[warp * rounds + round_], gather.start, edge_slot, LANES * 4
-    )
+    _fill_lines(lines, item_node, group, first[warp * rounds + round_], gather.start, edge_slot, LANES * 4)
     return first[: warps * rounds : rounds].astype(np.int32)[None], headers.reshape(-1, HEADER_WORDS), lines
 
 
@@ -186,7 +202,7 @@ def _schedule(
         copy of q) and their slot (0: none); and the slot that each edge reads, by edge of the gather lists.
     """
     never = 2**31 - 1
-    nodes, levels = len(level), len(level_start) - 1
+    nodes = len(level)
     slot_of = np.zeros(nodes, np.int32)  # 0: none
     upcoming = read_start[:-1].copy()  # the next read of each node
     free = np.arange(slots, 0, -1).astype(np.int32)
@@ -238,9 +254,7 @@ def _schedule(
                             if slot_of[victim] == 0:
                                 heappop(heap)
                                 continue
-                            while (
-                                upcoming[victim] < read_start[victim + 1] and read_level[upcoming[victim]] < now
-                            ):
+                            while upcoming[victim] < read_start[victim + 1] and read_level[upcoming[victim]] < now:
                                 upcoming[victim] += 1
                             next_read = (
                                 read_level[upcoming[victim]] if upcoming[victim] < read_start[victim + 1] else never
