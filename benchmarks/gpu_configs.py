@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks import baselines
 from benchmarks.contest import captured, contest
@@ -29,7 +30,7 @@ from fourward.plan import Plan
 from fourward.study._timing import Call, clock_for
 
 ROUNDS = 5
-BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512), "walks": (32, 256, 1024)}
+BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512), "walks": (32, 1024)}
 #: (unroll factor, warps, quads) of the tiled layout.
 TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (warps, edges of a neuron in a line, neurons of the widest level) of walks.
@@ -105,30 +106,39 @@ def force_walks(plan: Plan, warps: int, k: int, widest: int) -> Any:
     """Walks of all levels of at most so many neurons, with as many slots as shared memory has room for."""
     from fourward.engine._gpu import heuristics
 
-    return heuristics.walk_config(heuristics.narrow_runs(plan, widest), warps, k)
+    runs = heuristics.narrow_runs(plan, widest)
+    return heuristics.walk_config(runs, warps, k) if runs else None
+
+
+@lru_cache(maxsize=16)  # the networks of one graph
+def build(dag: Dag, layout: int, walk: tuple[int, ...]) -> FourWard:
+    """A network in this layout and with these walks."""
+    from fourward.engine._gpu import engine
+
+    vars(engine)["choose_layout"] = lambda _: layout
+    vars(engine)["choose_walks"] = lambda plan, _: force_walks(plan, *walk) if walk else None
+    return FourWard(dag, seed=0, device="cuda")
 
 
 def prepare(dag: Dag, config: tuple[Any, ...], batch: int, with_backward: bool) -> Call:
     """A captured pass of a network with this launch configuration."""
-    from fourward.engine._gpu import engine, heuristics, launch, packing  # Triton is there only where a GPU is
+    from fourward.engine._gpu import heuristics, launch, packing  # Triton is there only where a GPU is
 
     forced, walk = heuristics.LaunchConfig(*config[:6]), config[6:]
     launch.clear_passes()
     vars(heuristics)["choose_config"] = lambda *_: forced
     # The unroll factor of the configuration, however long it compiles.
     vars(heuristics)["MAX_UNROLLED_ROWS"] = heuristics.MAX_UNROLL * packing.MAX_SEGMENT
-    vars(engine)["choose_layout"] = lambda plan: packing.TILED if forced.strategy == "tiled" else packing.CSR
-    vars(engine)["choose_walks"] = lambda plan, _: force_walks(plan, *walk) if walk else None
-    net = FourWard(dag, seed=0, device="cuda")
-    x = torch.randn(batch, dag.num_inputs, device="cuda")
-    gradient = torch.randn(batch, dag.num_outputs, device="cuda")
+    net = build(dag, packing.TILED if forced.strategy == "tiled" else packing.CSR, walk)
+    seeded = torch.Generator().manual_seed(0)
+    x, gradient = (torch.randn(batch, n, generator=seeded).cuda() for n in (dag.num_inputs, dag.num_outputs))
 
-    def call() -> None:
+    def call() -> Tensor:
         if with_backward:
-            net(x).backward(gradient)
-        else:
-            with torch.no_grad():
-                net(x)
+            return torch.autograd.grad(net(x), net.weight, gradient)[0]
+        with torch.no_grad():
+            out: Tensor = net(x)
+        return out
 
     return captured(call)
 
@@ -159,9 +169,15 @@ def main() -> int:
                 if suite == "tiled" and not with_backward:
                     solves = baselines.triangular_solves(dag, batch, "cuda")
                     makers |= {name: partial(captured, call) for name, call in solves.items()}
-                outcome = contest(makers, clock_for("cuda"), rounds=ROUNDS)
-                rows.append({"graph": graph, "batch": batch, "backward": with_backward, "seconds": outcome.times})
+                want = makers[str(CONFIGS[suite][0])]()()
+                assert isinstance(want, Tensor)
+                want = want.clone()
+                expected = {str(config): want for config in CONFIGS[suite]}
+                outcome = contest(makers, clock_for("cuda"), expected=expected, rounds=ROUNDS)
+                cell = {"graph": graph, "batch": batch, "backward": with_backward}
+                rows.append({**cell, "seconds": outcome.times, "missing": outcome.missing})
                 times = ", ".join(f"{config} {1e6 * seconds:.1f}" for config, seconds in outcome.times.items())
+                times += "".join(f", {config} {reason}" for config, reason in outcome.missing.items())
                 print(f"{graph}, B={batch}{', with backward' if with_backward else ''}: {times}", flush=True)
                 data = {"facts": describe_gpu(settings, options.commit), "rows": rows}
                 write_results(f"gpu-configs-{suite}", data, options.out)
