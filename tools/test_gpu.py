@@ -65,6 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=900.0, help="time limit")
+    parser.add_argument("--select", default="gpu", help="an expression of pytest's -k")
     parser.add_argument("--no-checker", action="store_true", help="skip the memory checker")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -75,7 +76,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder, of = Path(name), options.processes
-        arguments = [*SUITE, "-k", "gpu"]
+        arguments = [*SUITE, "-k", options.select]
         shards = [Shard(f"shard {i}", arguments, [], folder, FOURWARD_SHARE=f"{i}/{of}") for i in range(of)]
         if options.no_checker or shutil.which(MEMCHECK[0]) is None:
             print(f"{MEMCHECK[0]} isn't installed, or was skipped: memory accesses aren't checked.", flush=True)

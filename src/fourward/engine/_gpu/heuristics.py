@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape, WalkConfig
+from fourward.engine._gpu.fused_schedule import max_slots
+from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, FusedConfig, Shape
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
-from fourward.engine._gpu.walk_schedule import max_slots
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
 from fourward.plan.activations import ACTIVATIONS
@@ -22,14 +22,14 @@ SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
-WALK_SHARED_BYTES = 227 << 10  #: of a block that walks: all that a block of compute capability 9.0 may have
+FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
 class LaunchConfig(NamedTuple):
     """How a batch is computed."""
 
-    strategy: str  #: "tiled", "tiled_segments", "csr_persistent", "csr_per_level" or "csr_walks"
+    strategy: str  #: "tiled", "tiled_segments", "csr_persistent", "csr_per_level" or "csr_fused"
     block_b: int  #: samples in a slice
     unroll: int  #: tiled: unrolled steps of a sweep; CSR: edges of a neuron that are loaded at once
     num_warps: int
@@ -67,13 +67,13 @@ def narrow_runs(plan: Plan, widest: int, shortest: int = 4) -> list[tuple[int, i
     return [(int(low), int(high)) for low, high in edges.reshape(-1, 2) if high - low >= shortest]
 
 
-def walk_config(runs: list[tuple[int, int]], warps: int, k: int) -> WalkConfig:
-    """Walks of these levels, with all slots that shared memory has room for."""
-    return WalkConfig(runs, warps, k, max_slots(warps, k, WALK_SHARED_BYTES))
+def fused_config(runs: list[tuple[int, int]], warps: int, k: int) -> FusedConfig:
+    """FusedRuns of these levels, with all slots that shared memory has room for."""
+    return FusedConfig(runs, warps, k, max_slots(warps, k, FUSED_SHARED_BYTES))
 
 
-def choose_walks(plan: Plan, layout: int) -> WalkConfig | None:
-    """The levels that are walked; None if there are none."""
+def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
+    """The levels that are fused; None if there are none."""
     return None
 
 

@@ -1,11 +1,11 @@
-"""Walks: runs of levels that a thread block computes alone, with activations in slots of shared memory.
+"""Fused runs: consecutive levels that a thread block computes alone, with activations in slots of shared memory.
 
-A walk goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
+A run goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
 sample) computes a neuron. A slot holds a row from the level that computes it to that of its last reader, and is taken
-again from the level after that. Rows that come from before the walk, or whose slot was needed by others, are copied
-from global memory in the level before they are read. Where slots don't suffice, the walk ends.
+again from the level after that. Rows that come from before the run, or whose slot was needed by others, are copied
+from global memory in the level before they are read. Where slots don't suffice, the run ends.
 
-Both directions are walks: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
+Both directions have them: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
 the first, and it reads the deltas of its targets.
 """
 
@@ -21,20 +21,20 @@ from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 from fourward.plan._plan import Plan
 
-LANES = 8  #: samples of a walk
+LANES = 8  #: samples in a block
 GROUPS = 32 // LANES  #: neurons that a warp computes at once
-ROUNDS_AHEAD = 4  #: rounds whose copies have begun, AHEAD in walk.cu
+ROUNDS_AHEAD = 4  #: rounds whose copies have begun, AHEAD in fused.cu
 #: A copy begins up to ROUNDS_AHEAD levels before its own, and a level may have a single round: the row must be stored
 #: before that, and a barrier passed.
 COPY_DISTANCE = ROUNDS_AHEAD + 2
 BARRIER, COPY, HIDDEN = 1 << 20, 1 << 21, 1 << 22  #: flags of a header
 HEADER_WORDS = 8
-_CHUNKS, _HEADER_CHUNKS = 8, 4  # of the rings in walk.cu
+_CHUNKS, _HEADER_CHUNKS = 8, 4  # chunks in the rings of fused.cu
 _MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have more
 
 
 def ring_bytes(k: int, itemsize: int) -> int:
-    """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in walk.cu."""
+    """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in fused.cu."""
     lines = _CHUNKS * max(_MIN_CHUNK_EDGES, GROUPS * k) * (4 + itemsize)
     return lines + _HEADER_CHUNKS * ROUNDS_AHEAD * GROUPS * HEADER_WORDS * 4
 
@@ -52,14 +52,14 @@ def max_slots(warps: int, k: int, available: int) -> int:
 class Gather(NamedTuple):
     """What the nodes of a pass read: node q, neighbour[start[q]:start[q+1]]. Levels count in its direction."""
 
-    level: IntArray  #: (N,) -1: inputs, which no walk computes
+    level: IntArray  #: (N,) -1: inputs, which are never fused
     level_start: IntArray  #: (L+1,) where the nodes of each level start in `node`
     node: IntArray  #: the nodes by level
     start: IntArray
     neighbour: IntArray  #: (E,) the node that is read
 
 
-class Walk(NamedTuple):
+class FusedRun(NamedTuple):
     """A run of levels: where its streams start, in the units of `Streams`."""
 
     low: int  #: first level
@@ -70,11 +70,11 @@ class Walk(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """All walks of a direction, as arrays that a kernel reads."""
+    """All fused runs of a direction, as arrays that a kernel reads."""
 
-    walks: list[Walk]
-    warp_lines: IntArray  #: (walks, warps) the first line of each warp, from the first line of its walk
-    headers: IntArray  #: (H, 8) int32: `Header` in walk.cu
+    runs: list[FusedRun]
+    warp_lines: IntArray  #: (runs, warps) the first line of each warp, from the first line of its run
+    headers: IntArray  #: (H, 8) int32: `Header` in fused.cu
     lines: IntArray  #: (lines, 2, GROUPS, K) int32: byte offsets of slots for float32, then edges by their place in the
     #: gather lists; -1: padding
 
@@ -106,19 +106,19 @@ def _levels(plan: Plan) -> IntArray:
 def build_streams(
     gather: Gather, runs: list[tuple[int, int]], fields: dict[str, IntArray], warps: int, k: int, slots: int
 ) -> Streams:
-    """Schedule walks.
+    """Schedule fused runs.
 
     Args:
         gather: What nodes read.
-        runs: Levels low to high of each walk that is wanted; one ends earlier where slots don't suffice, and another
-            begins after the level that can't be walked.
+        runs: Levels low to high of each run that is wanted; one ends earlier where slots don't suffice, and another
+            begins after the level that can't be fused.
         fields: By node: code, bias_index, node and hidden, as in the packed plan.
         warps: Warps of a block.
         k: Edges of a neuron in a line.
         slots: Number of slots, without the one that is always 0.
     """
     read_start, read_level = _reads(gather.level, gather.node, gather.start, gather.neighbour)
-    walks: list[Walk] = []
+    fused: list[FusedRun] = []
     parts: list[tuple[IntArray, ...]] = []
     headers = lines = 0
     for low, high in runs:
@@ -128,7 +128,7 @@ def build_streams(
             if end > low:
                 warp_lines, header, line = _emit(gather, schedule, fields, warps, k)
                 rounds = len(header) // (warps * GROUPS)
-                walks.append(Walk(low, end, rounds, headers, lines))
+                fused.append(FusedRun(low, end, rounds, headers, lines))
                 parts.append((warp_lines, header, line))
                 headers, lines = headers + len(header), lines + len(line)
             low = max(end, low) + 1  # the level in between is computed otherwise
@@ -136,18 +136,18 @@ def build_streams(
                 break
     empty = np.zeros((0, warps), np.int32), np.zeros((0, 8), np.int32), np.zeros((0, 2, GROUPS, k), np.int32)
     joined = [np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True)]
-    return Streams(walks, *joined)
+    return Streams(fused, *joined)
 
 
 def _emit(
     gather: Gather, schedule: Any, fields: dict[str, IntArray], warps: int, k: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The streams of a walk: the first line of each warp (1, warps), headers and lines."""
+    """The streams of a run: the first line of each warp (1, warps), headers and lines."""
     _, item_start, item_node, item_slot, edge_slot = schedule
     place, rounds, barriers = _place_items(gather.start, item_start, item_node, warps * GROUPS)
     rounds = -(-rounds // ROUNDS_AHEAD) * ROUNDS_AHEAD
     degree = np.where(item_node >= 0, np.diff(gather.start)[np.maximum(item_node, 0)], 0)
-    iterations = np.zeros((rounds, warps), np.int64)  # of each round, the most that a neuron of the warp needs
+    iterations = np.zeros((rounds, warps), np.int64)  # the most that a neuron of the warp needs in a round
     np.maximum.at(iterations.reshape(-1), place // GROUPS, -(-degree // k))
     first = np.concatenate(([0], np.cumsum(iterations.T.ravel())))  # line of each round of each warp, warps outermost
     round_, warp, group = place // (warps * GROUPS), place // GROUPS % warps, place % GROUPS
@@ -197,7 +197,7 @@ def _schedule(
     """Slots for the levels low to high.
 
     Returns:
-        The end: the first level that can't be walked, or `high`; then items by level, in the order in which they were
+        The end: the first level that can't be fused, or `high`; then items by level, in the order in which they were
         found: where those of each level start (from level low - 1, which has copies alone), their node (-1 - q for a
         copy of q) and their slot (0: none); and the slot that each edge reads, by edge of the gather lists.
     """
@@ -292,7 +292,7 @@ def _schedule(
             if not feasible:
                 break
         if not feasible:
-            # Level now + 1 can't be walked for its copies, or level now for its results: the walk ends before it.
+            # Level now + 1 can't be fused for its copies, or level now for its results: the run ends before it.
             end = now if now >= low else low
             while len(item_node) > count_before:
                 item_node.pop()

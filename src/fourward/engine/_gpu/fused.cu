@@ -1,12 +1,12 @@
-// A walk: one thread block computes a run of narrow levels alone, for LANES samples, with activations in shared memory.
+// Fused levels: one thread block computes a run of narrow levels, for LANES samples, with activations in shared memory.
 //
 // A level costs what its longest chain of instructions takes, about 0.1 microseconds, where a launch costs 2. Blocks never
 // wait for each other. A row of LANES activations lives in a slot of shared memory from its level to that of its last
-// reader (`walk_schedule`), so that all gathers are reads of shared memory. What a warp has to do is a stream that it
+// reader (`fused_schedule`), so that all gathers are reads of shared memory. What a warp has to do is a stream that it
 // copies ahead of itself into rings: per round a header for each of its GROUPS neurons, then lines of edges, K for each.
 //
-// Macros: X, W, A are the types of activations, weights and sums; K, WARPS, LANES, GROUPS; HAS_BIAS, HAS_DROPOUT,
-// SAVE_Z; ACTIVATE(code, z) and ACTIVATION_BACKWARD(code, z, a, grad) from the table of activations.
+// Macros: X, W, A are the types of activations, weights and sums; K, WARPS, LANES, GROUPS; HAS_DROPOUT, SAVE_Z;
+// ACTIVATE(code, z) and ACTIVATION_BACKWARD(code, z, a, grad) from the table of activations.
 
 #ifdef EMULATED
 #include "emulated_cuda.h"
@@ -82,7 +82,8 @@ enum {
     RING_BYTES = CHUNKS * CHUNK_BYTES + HEADER_CHUNKS * HEADER_CHUNK, // of a warp
 };
 
-// Replaces indices by values: weights (0 for padding) and biases. `plan_*` are parts of the packed plan.
+// Replaces indices by values: weights (0 for padding) and biases (unless bias_slot is -1). `plan_*` are parts of the
+// packed plan.
 extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int bias_slot, int scratch_slot,
                                         const int *row_columns, const int *plan_headers, const int *plan_lines,
                                         i64 headers, i64 lines) {
@@ -92,7 +93,7 @@ extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int b
     for (i64 i = first; i < headers; i += stride) {
         Header h = ((const Header *)plan_headers)[i];
         A bias = 0;
-        if (HAS_BIAS && h.bias[0] >= 0) bias = to_sum(((const W *)table[2 + bias_slot])[h.bias[0]]);
+        if (bias_slot >= 0 && h.bias[0] >= 0) bias = to_sum(((const W *)table[2 + bias_slot])[h.bias[0]]);
         *(A *)h.bias = bias;
         h.column = h.row < 0 ? -1 : row_columns[h.row];
         if (h.slot > 0) h.slot *= (int)sizeof(A) / 4;
@@ -204,7 +205,7 @@ __device__ __forceinline__ A dropout_scale(const Header &h, const i64 *key, int 
     return (i64)draw >= threshold ? (A)(1 / (1 - bits_to_double(p_bits))) : (A)0;
 }
 
-// ---------------------------------------------------------------------------------------------------- the walks
+// ---------------------------------------------------------------------------------------------------- the runs
 
 // Block i has the samples i * LANES to i * LANES + LANES - 1, a part of a slice of BLOCK_B. Shared memory: slots, of which
 // slot 0 is always 0 and read by padding, then the rings. `warp_lines` (WARPS) are the first lines of the warps.
@@ -225,7 +226,7 @@ __device__ __forceinline__ A dropout_scale(const Header &h, const i64 *key, int 
     __syncthreads();
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-walk_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, const int *warp_lines, i64 headers,
+fused_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, const int *warp_lines, i64 headers,
              i64 first_header, i64 first_line, int rounds, int slot_bytes, i64 rows, int slices, i64 threshold,
              i64 p_bits) {
     PROLOGUE
@@ -261,7 +262,7 @@ walk_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, c
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-walk_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, int deltas_slot, int out_grad_slot,
+fused_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, int deltas_slot, int out_grad_slot,
               const int *warp_lines, i64 headers, i64 first_header, i64 first_line, int rounds, int slot_bytes, i64 rows,
               int slices, i64 threshold, i64 p_bits, int B, int columns) {
     PROLOGUE
@@ -317,6 +318,6 @@ walk_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, 
 
 #ifdef EMULATED
 EMULATED_ENTRY(fill_streams)
-EMULATED_ENTRY(walk_forward)
-EMULATED_ENTRY(walk_backward)
+EMULATED_ENTRY(fused_forward)
+EMULATED_ENTRY(fused_backward)
 #endif
