@@ -32,7 +32,7 @@ def fused_most(plan, _layout, few_slots=False):
     levels = plan.num_levels
     runs = [(0, levels // 3), (levels // 3 + 1, levels)] if few_slots else [(0, levels)]
     runs = [(low, high) for low, high in runs if low < high]
-    return packing.FusedConfig(runs, 2, 2, 24) if few_slots else packing.FusedConfig(runs, 4, 4, 1024)
+    return packing.FusedConfig(runs, 2, 2, 40) if few_slots else packing.FusedConfig(runs, 4, 4, 1024)
 
 
 def force(name, monkeypatch):

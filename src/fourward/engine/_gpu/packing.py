@@ -45,6 +45,7 @@ class Shape(NamedTuple):
     fused_k: int  #: edges of a neuron in a line
     fused_slots: int
     fused_count: int
+    fused_levels: int
     fused_header_count: int
     fused_line_count: int
     back_fused_count: int
@@ -273,6 +274,8 @@ def _fused_fields(
     ):
         streams = build_streams(gather, runs, row_fields, config.warps, config.k, config.slots)
         sizes[f"{prefix}fused_count"] = len(streams.runs)
+        if not prefix:
+            sizes["fused_levels"] = sum(run.high - run.low for run in streams.runs)
         sizes[f"{prefix}fused_header_count"] = len(streams.headers)
         sizes[f"{prefix}fused_line_count"] = len(streams.lines)
         fields[f"{prefix}fused_runs"] = np.array(streams.runs, np.int64).ravel()
