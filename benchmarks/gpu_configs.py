@@ -34,7 +34,17 @@ BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128
 #: (unroll factor, warps, quads) of the tiled layout.
 TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (warps, edges of a neuron in a line, neurons of the widest level) of fused runs.
-FUSED = ((4, 4, 64), (8, 4, 64), (16, 4, 64), (16, 2, 256), (16, 4, 256), (16, 8, 256), (32, 4, 256))
+FUSED = (
+    (4, 2, 64),
+    (4, 2, 256),
+    (8, 4, 256),
+    (16, 2, 256),
+    (16, 4, 256),
+    (16, 2, 512),
+    (16, 4, 512),
+    (16, 4, 1024),
+    (16, 8, 512),
+)
 #: The fields of `heuristics.LaunchConfig`: (strategy, samples in a slice, unroll factor, warps, neurons at a time,
 #: quads), then for fused runs those of `FUSED`. A suite measures one layout; "layouts" compares them.
 CONFIGS: dict[str, list[tuple[Any, ...]]] = {
@@ -50,6 +60,7 @@ CONFIGS: dict[str, list[tuple[Any, ...]]] = {
         ("csr_persistent", 32, 8, 4, 8),
         ("csr_per_level", 32, 8, 4, 16),
         ("csr_per_level", 32, 32, 4, 4),
+        ("csr_fused", 32, 8, 4, 16, False, 16, 4, 512),
     ],
     "fused": [
         ("csr_per_level", 32, 8, 4, 16),
