@@ -22,7 +22,12 @@ from fourward.plan.activations import ACTIVATIONS
 from tests.engine.test_contract import device
 from tests.tolerance import assert_near
 
-SUBJECTS = [name for name, engine in ENGINES.items() if engine.supports_feedback]
+#: Triton's interpreter would take minutes; test_gpu_recurrent.py tests the gpu engine in it.
+SUBJECTS = [
+    name
+    for name, engine in ENGINES.items()
+    if engine.supports_feedback and device(name) == ("cuda" if name == "gpu" else "cpu")
+]
 subjects = pytest.mark.parametrize("subject", SUBJECTS)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 dynamics = pytest.mark.parametrize("dynamics", ["rate", "voltage"])
@@ -403,6 +408,7 @@ def test_first_derivatives_with_create_graph_follow_no_path_twice(subject):
     """h0 of the second pass depends on the weights, too."""
     g = Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a")], outputs=["b"])
     net, x = network(subject, g, torch.float64, activation="tanh", tau=2.0), torch.ones(3, 2, 1, dtype=torch.float64)
+    x = x.to(device(subject))
     y, _ = net(x, net(x)[1])
     plain, created = (
         torch.autograd.grad(y.sum(), net.weight, create_graph=c, retain_graph=True)[0] for c in (False, True)
@@ -416,6 +422,7 @@ def test_threads_may_change_before_checkpoints_are_recomputed(subject, tau):
     before = torch.get_num_threads()
     g = digraph_of_thirty()
     net, x = network(subject, g, torch.float64, tau=tau), torch.randn(6, 150, g.num_inputs, dtype=torch.float64)
+    x = x.to(device(subject))
     grads = []
     for forward, backward, k in ((1, 1, None), (2, 1, 2), (1, 2, 2), (3, 2, None)):
         net.zero_grad()
@@ -433,8 +440,8 @@ def test_threads_may_change_before_checkpoints_are_recomputed(subject, tau):
 def test_batched_gradients(subject):
     g = digraph_of_thirty()
     net, x = network(subject, g, torch.float64), torch.randn(2, 3, g.num_inputs, dtype=torch.float64)
-    y, _ = net(x)
-    grads = torch.randn(4, *y.shape, dtype=torch.float64)
+    y, _ = net(x.to(device(subject)))
+    grads = torch.randn(4, *y.shape, dtype=torch.float64, device=y.device)
     (batched,) = torch.autograd.grad(y, net.weight, grads, is_grads_batched=True, retain_graph=True)
     for got, grad in zip(batched, grads, strict=True):
         assert_near(got, torch.autograd.grad(y, net.weight, grad, retain_graph=True)[0])
