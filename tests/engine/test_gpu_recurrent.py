@@ -11,6 +11,7 @@ import torch
 from fourward import Digraph, Recurrent
 from fourward.engine._gpu import recurrent_launch
 from fourward.engine._gpu.heuristics import LaunchConfig
+from tests.engine import test_recurrent
 from tests.engine.gpu import DEVICE, needs_card
 from tests.engine.test_recurrent import assert_equal_results, network, random_digraph, run
 from tests.tolerance import assert_near
@@ -81,6 +82,12 @@ def test_other_dtypes(dtype, dynamics):
     for got, want in zip(*results, strict=True):
         assert got.dtype == dtype
         assert_near(got.cpu(), want.to(torch.float64))
+
+
+@pytest.mark.parametrize("name", ["plain", "leaky", "voltage"])
+def test_neurons_that_reach_no_output(name):
+    options = {key: value for key, value in OPTIONS[name].items() if key in ("tau", "dynamics")}
+    test_recurrent.test_neurons_that_reach_no_output_pass_no_nan_on("gpu", options, "fewest")
 
 
 def test_passes_with_too_many_launches_for_a_cuda_graph(monkeypatch):

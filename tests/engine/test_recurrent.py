@@ -211,6 +211,32 @@ def test_nan_passes_through(subject):
     assert h.isnan().sum() == 1
 
 
+DEAD_ENDS = [("x", "a"), ("a", "a"), ("a", "y"), ("x", "dead"), ("dead", "dead"), ("a", "late"), ("dead", "late")]
+
+
+@subjects
+@pytest.mark.parametrize("feedback", ["fewest", "all"])
+@pytest.mark.parametrize("options", [{}, {"tau": 2.0}, {"tau": 2.0, "dynamics": "voltage"}], ids=str)
+def test_neurons_that_reach_no_output_pass_no_nan_on(subject, options, feedback):
+    """Their states are NaN, but nothing that outputs depend on is."""
+    g = Digraph.from_edges([*DEAD_ENDS, ("late", "dead")], outputs=["y"], feedback=feedback)
+    tau = nn.Parameter(torch.full((4,), 2.0)) if "tau" in options else None
+    net = network(subject, g, torch.float64, **options | {"tau": tau})
+    with torch.no_grad():
+        net.bias[[g.neurons.tolist().index(g.index(v)) for v in ("dead", "late")]] = torch.nan
+    x = torch.ones(3, 2, 1, dtype=torch.float64, device=device(subject), requires_grad=True)
+    h0 = torch.zeros(2, g.num_nodes, dtype=torch.float64, device=device(subject), requires_grad=True)
+    y, h = net(x, h0)
+    assert h.isnan().sum() == 4
+    grads = torch.autograd.grad(y.sum(), [x, h0, *net.parameters()], retain_graph=True)
+    for grad in grads:
+        assert torch.isfinite(grad).all()
+    into_dead = torch.tensor([g.labels[v] in ("dead", "late") for v in g.edges[:, 1].tolist()])
+    assert (grads[2][into_dead.to(grads[2].device)] == 0).all()
+    assert (grads[2][~into_dead.to(grads[2].device)] != 0).all()
+    assert torch.autograd.grad(h.sum(), net.weight)[0].isnan().any()
+
+
 @pytest.mark.parametrize("name", [name for name in ZOO if "2000" not in name and name != "C. elegans"])
 @subjects
 def test_a_single_step_without_feedback_is_fourward(subject, name):

@@ -23,12 +23,20 @@ from fourward.plan._recurrent_plan import RecurrentPlan
 class CpuRecurrentRunner(KernelRecurrentRunner):
     """A recurrent plan packed for the CPU's kernels."""
 
+    pruned_plan: Tensor
     edge: Tensor
     rank: Tensor
+    dead_nodes: Tensor
+    dead_neurons: Tensor
 
     def __init__(self, plan: RecurrentPlan) -> None:
-        packed_plan, shape, edge = pack_recurrent(plan)
+        packed_plan, pruned_plan, shape, edge = pack_recurrent(plan)
         super().__init__(plan, packed_plan)
+        self.register_buffer("pruned_plan", pruned_plan, persistent=False)
+        dead = plan.step.dag.num_inputs + np.flatnonzero(~plan.reaches_output[plan.step.dag.num_inputs :])
+        self.register_buffer("dead_nodes", index_tensor(plan.step.order[dead]), persistent=False)
+        dead_neurons = plan.step.neuron[dead - plan.step.dag.num_inputs]
+        self.register_buffer("dead_neurons", index_tensor(dead_neurons), persistent=False)
         self.shape = shape
         self.has_voltage = plan.leaky and plan.dynamics == "voltage"
         self.register_buffer("edge", index_tensor(edge), persistent=False)
@@ -47,18 +55,23 @@ class CpuRecurrentRunner(KernelRecurrentRunner):
 
     def compute_gradients(self, ctx: Any, out_grad: Tensor | None, h_grad: Tensor | None) -> Gradients:
         """Call the kernels."""
-        x, given_h0, _, bias, rate, by_target, saved = ctx.saved_tensors
+        x, h0, _, bias, rate, by_target, saved = ctx.saved_tensors
         if out_grad is None:
             out_grad = x.new_zeros(*x.shape[:2], self.shape.nodes if ctx.all_nodes else self.shape.outputs)
+        is_pruned = h_grad is None and not ctx.all_nodes
         if h_grad is None:
             h_grad = x.new_zeros(x.shape[1], self.shape.nodes)
-        h0 = given_h0
-        if rate is not None and h0 is None:
-            h0 = h_grad  # the kernels of leaky neurons compute its gradient in any case
         x_grad, h0_grad, weight_grad, bias_grad, rate_grad = _backward(
-            ctx, x, h0, by_target, bias, rate, saved, out_grad, h_grad
+            ctx, x, h0, by_target, bias, rate, saved, out_grad, h_grad, self.pruned_plan if is_pruned else None
         )
-        h0_grad = None if given_h0 is None else h0_grad
+        if is_pruned:
+            for grad, dead in (
+                (bias_grad, self.dead_neurons),
+                (rate_grad, self.dead_neurons),
+                (h0_grad, self.dead_nodes),
+            ):
+                if grad is not None and len(dead):
+                    grad.index_fill_(-1, dead, 0)
         return x_grad, h0_grad, weight_grad.index_select(0, self.rank), bias_grad, rate_grad
 
 
@@ -138,7 +151,7 @@ def _forward(
 
 def _backward(
     ctx: Any, x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, rate: Tensor | None, saved: Tensor,
-    out_grad: Tensor, h_grad: Tensor,
+    out_grad: Tensor, h_grad: Tensor, pruned_plan: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of x, h0, the sorted weights, the biases and the rates; None where none is needed."""
     shape, packed_plan, dropout = ctx.runner.shape, ctx.runner.packed_plan, ctx.dropout
@@ -148,7 +161,7 @@ def _backward(
     neurons = shape.nodes - shape.inputs
     biases, rates = (0 if tensor is None else neurons for tensor in (bias, rate))
     x_grad = torch.zeros_like(x, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
-    h0_grad = None if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
+    h0_grad = x.new_empty(batch, shape.nodes) if h0 is not None or rate is not None else None
     weight_grad = BUFFERS.empty(shape.edges, weight, packed_plan)
     neuron_grad = out_grad.new_empty(biases + rates)  # gradients of biases, then of rates
     scratch = (shape.back_slots if rate is None else 3 * shape.nodes + 1) * cut.width
@@ -183,7 +196,7 @@ def _backward(
         shares=cut.shares,
         share_start=cut.share_address,
         slices=cut.address,
-        packed_plan=packed_plan.data_ptr(),
+        packed_plan=(packed_plan if pruned_plan is None else pruned_plan).data_ptr(),
         all_nodes=ctx.all_nodes,
         inputs=shape.inputs,
         outputs=columns,
@@ -212,4 +225,5 @@ def _backward(
     threads.run(entries.entry("finish", name), outer, parts, num_threads)
     BUFFERS.give_back(block)
     bias_grad, rate_grad = neuron_grad[:biases], neuron_grad[biases:]
+    h0_grad = None if h0 is None else h0_grad
     return x_grad, h0_grad, weight_grad, None if bias is None else bias_grad, None if rate is None else rate_grad
