@@ -12,9 +12,10 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from fourward import FourWard, generate
-from fourward.engine._gpu import engine, kernel_launch, launch
+from fourward import FourWard, Recurrent, generate
+from fourward.engine._gpu import engine, kernel_launch, launch, recurrent_launch
 from tests.engine.gpu import force
+from tests.engine.test_gpu_recurrent import STRATEGIES, graph
 
 in_parallel: list[str] = []
 alone: list[str] = []
@@ -65,6 +66,15 @@ def passes(net: FourWard, x_grad: bool = False) -> None:
         net(x).sum().backward()
 
 
+def recurrent_passes() -> None:
+    for name, options in (("persistent", {"tau": 2.0, "dropout": 0.3}), ("per level", {"dtype": torch.bfloat16})):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recurrent_launch, "choose_recurrent_config", lambda *_, config=STRATEGIES[name]: config)
+            net = Recurrent(graph(), engine="gpu", seed=0, dynamics="voltage", **options)
+            y, h = net(torch.randn(3, 4, graph().num_inputs, dtype=net.weight.dtype, requires_grad=True))
+            (y.sum() + h.sum()).backward()
+
+
 def main() -> None:
     driver.set_active(Card())
     knobs.compilation.listener = compiled
@@ -84,6 +94,7 @@ def main() -> None:
                         FourWard(generate.erdos_renyi(70, 0.2, seed=0), engine="gpu", seed=0, dtype=dtype),
                         x_grad=dtype == torch.bfloat16,
                     )
+        recurrent_passes()
         for _ in range(20):  # all kernels are compiled by now, and threads share the first pass of a network
             launch.clear_passes()
             net = FourWard(several, engine="gpu", seed=0)

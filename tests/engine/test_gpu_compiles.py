@@ -21,5 +21,7 @@ def test_kernels_compile_for_a_card(tmp_path):
     tiled = [*sweeps * 3, "tiled_products", "tiled_products_backward", *["tiled_weight_grad"] * 2]
     assert sorted(in_parallel) == sorted(f"{name}_kernel" for name in tiled)
     csr = "csr_forward", "csr_backward", "csr_weight_grad", "csr_load_inputs", "csr_store_outputs", "write_addresses"
-    assert set(alone) == {f"{name}_kernel" for name in csr}
+    recurrent = "forward", "backward", "start_backward", "weight_grad", "load_inputs", "load_state", "load_carry"
+    recurrent = *(f"recurrent_{name}" for name in recurrent), "recurrent_store_outputs", "recurrent_store_state"
+    assert set(alone) == {f"{name}_kernel" for name in (*csr, *recurrent)}
     assert launched == []

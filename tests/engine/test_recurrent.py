@@ -22,7 +22,12 @@ from fourward.plan.activations import ACTIVATIONS
 from tests.engine.test_contract import device
 from tests.tolerance import assert_near
 
-SUBJECTS = [name for name, engine in ENGINES.items() if engine.supports_feedback]
+#: Triton's interpreter would take minutes; test_gpu_recurrent.py tests the gpu engine in it.
+SUBJECTS = [
+    name
+    for name, engine in ENGINES.items()
+    if engine.supports_feedback and device(name) == ("cuda" if name == "gpu" else "cpu")
+]
 subjects = pytest.mark.parametrize("subject", SUBJECTS)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 dynamics = pytest.mark.parametrize("dynamics", ["rate", "voltage"])
@@ -204,6 +209,32 @@ def test_nan_passes_through(subject):
     assert y[:, 0, 0].isnan().tolist() == [False, True, True]
     assert y.isnan().sum() == 2
     assert h.isnan().sum() == 1
+
+
+DEAD_ENDS = [("x", "a"), ("a", "a"), ("a", "y"), ("x", "dead"), ("dead", "dead"), ("a", "late"), ("dead", "late")]
+
+
+@subjects
+@pytest.mark.parametrize("feedback", ["fewest", "all"])
+@pytest.mark.parametrize("options", [{}, {"tau": 2.0}, {"tau": 2.0, "dynamics": "voltage"}], ids=str)
+def test_neurons_that_reach_no_output_pass_no_nan_on(subject, options, feedback):
+    """Their states are NaN, but nothing that outputs depend on is."""
+    g = Digraph.from_edges([*DEAD_ENDS, ("late", "dead")], outputs=["y"], feedback=feedback)
+    tau = nn.Parameter(torch.full((4,), 2.0)) if "tau" in options else None
+    net = network(subject, g, torch.float64, **options | {"tau": tau})
+    with torch.no_grad():
+        net.bias[[g.neurons.tolist().index(g.index(v)) for v in ("dead", "late")]] = torch.nan
+    x = torch.ones(3, 2, 1, dtype=torch.float64, device=device(subject), requires_grad=True)
+    h0 = torch.zeros(2, g.num_nodes, dtype=torch.float64, device=device(subject), requires_grad=True)
+    y, h = net(x, h0)
+    assert h.isnan().sum() == 4
+    grads = torch.autograd.grad(y.sum(), [x, h0, *net.parameters()], retain_graph=True)
+    for grad in grads:
+        assert torch.isfinite(grad).all()
+    into_dead = torch.tensor([g.labels[v] in ("dead", "late") for v in g.edges[:, 1].tolist()])
+    assert (grads[2][into_dead.to(grads[2].device)] == 0).all()
+    assert (grads[2][~into_dead.to(grads[2].device)] != 0).all()
+    assert torch.autograd.grad(h.sum(), net.weight)[0].isnan().any()
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if "2000" not in name and name != "C. elegans"])
@@ -403,6 +434,7 @@ def test_first_derivatives_with_create_graph_follow_no_path_twice(subject):
     """h0 of the second pass depends on the weights, too."""
     g = Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a")], outputs=["b"])
     net, x = network(subject, g, torch.float64, activation="tanh", tau=2.0), torch.ones(3, 2, 1, dtype=torch.float64)
+    x = x.to(device(subject))
     y, _ = net(x, net(x)[1])
     plain, created = (
         torch.autograd.grad(y.sum(), net.weight, create_graph=c, retain_graph=True)[0] for c in (False, True)
@@ -416,6 +448,7 @@ def test_threads_may_change_before_checkpoints_are_recomputed(subject, tau):
     before = torch.get_num_threads()
     g = digraph_of_thirty()
     net, x = network(subject, g, torch.float64, tau=tau), torch.randn(6, 150, g.num_inputs, dtype=torch.float64)
+    x = x.to(device(subject))
     grads = []
     for forward, backward, k in ((1, 1, None), (2, 1, 2), (1, 2, 2), (3, 2, None)):
         net.zero_grad()
@@ -433,8 +466,8 @@ def test_threads_may_change_before_checkpoints_are_recomputed(subject, tau):
 def test_batched_gradients(subject):
     g = digraph_of_thirty()
     net, x = network(subject, g, torch.float64), torch.randn(2, 3, g.num_inputs, dtype=torch.float64)
-    y, _ = net(x)
-    grads = torch.randn(4, *y.shape, dtype=torch.float64)
+    y, _ = net(x.to(device(subject)))
+    grads = torch.randn(4, *y.shape, dtype=torch.float64, device=y.device)
     (batched,) = torch.autograd.grad(y, net.weight, grads, is_grads_batched=True, retain_graph=True)
     for got, grad in zip(batched, grads, strict=True):
         assert_near(got, torch.autograd.grad(y, net.weight, grad, retain_graph=True)[0])

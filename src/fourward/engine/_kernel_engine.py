@@ -83,7 +83,7 @@ def _differentiable_grads(
 
 
 @contextmanager
-def _untraced() -> Iterator[None]:
+def untraced() -> Iterator[None]:
     """Suspend torch.jit.trace."""
     state, set_state = torch._C._get_tracing_state(), getattr(torch._C, "_set_tracing_state")  # noqa: B009 - it lacks types
     set_state(None)
@@ -118,7 +118,7 @@ class KernelRunner(Runner):
         assert packed_plan is not None
         if runner is None or next(runner.buffers()).device != packed_plan.device:
             # Outside of any transform, trace and inference mode: its tensors serve all later passes.
-            with torch._C._DisableFuncTorch(), torch.inference_mode(False), _untraced():
+            with torch._C._DisableFuncTorch(), torch.inference_mode(False), untraced():
                 runner = self._fallbacks[plan_order] = TorchOps().prepare(self.plan, plan_order).to(packed_plan.device)
         return runner
 

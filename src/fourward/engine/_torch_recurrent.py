@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +12,9 @@ from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
 from fourward.engine._interface import RecurrentRunner, exporting_to_onnx, index_tensor
 from fourward.engine._torch_activations import LevelActivations
-from fourward.plan._recurrent_plan import RecurrentPlan
+from fourward.layering._layering import Layering
+from fourward.plan._plan import build_plan
+from fourward.plan._recurrent_plan import RecurrentPlan, build_recurrent_plan
 
 
 class WeightedSums(nn.Module):
@@ -49,7 +50,11 @@ class WeightedSums(nn.Module):
 
 
 class TorchRecurrentRunner(RecurrentRunner):
-    """Plain torch operations, none of them in place."""
+    """Plain torch operations, none of them in place.
+
+    Neurons that reach no output are computed after all others, in tensors of their own: where only outputs have
+    gradients, no NaN or infinity of theirs can reach a gradient.
+    """
 
     edge: Tensor
     neuron: Tensor
@@ -60,8 +65,9 @@ class TorchRecurrentRunner(RecurrentRunner):
 
     def __init__(self, plan: RecurrentPlan) -> None:
         super().__init__()
+        plan = _dead_neurons_last(plan)
         step, inputs = plan.step, plan.step.dag.num_inputs
-        self.plan, self.num_inputs = plan, inputs
+        self.num_inputs, self.is_rate = inputs, plan.dynamics == "rate"
         within = np.arange(len(step.source)) if step.edge is None else step.edge
         edge = np.concatenate((within, len(within) + plan.edge))
         arrays = {"edge": edge, "neuron": step.neuron, "node": step.order, "position": step.position}
@@ -71,12 +77,21 @@ class TorchRecurrentRunner(RecurrentRunner):
         self.activations = LevelActivations(step)
         bounds, edges = step.level_start.tolist(), step.edge_start[step.level_start].tolist()
         self.levels = list(pairwise(bounds))
-        self.edge_counts = [*np.diff(edges).tolist(), plan.num_feedback]
         self.sums = nn.ModuleList(
             WeightedSums(step.source[first:last], step.target[first:last] - start, stop - start)
             for (start, stop), first, last in zip(self.levels, edges[:-1], edges[1:], strict=True)
         )
-        self.feedback = WeightedSums(plan.source, plan.target - inputs, step.dag.num_nodes - inputs)
+        live = inputs + int(np.count_nonzero(plan.reaches_output[inputs:]))
+        split = bounds.index(live)
+        self.has_live = split > 0
+        self.parts = [part for part in (range(split), range(split, len(self.levels))) if part]  # levels of each part
+        ends = [(bounds[part[0]], bounds[part[-1] + 1]) for part in self.parts]
+        feedback = [slice(*plan.edge_start[list(end)].tolist()) for end in ends]  # edges into each part
+        self.feedback = nn.ModuleList(
+            WeightedSums(plan.source[into], plan.target[into] - start, stop - start)
+            for into, (start, stop) in zip(feedback, ends, strict=True)
+        )
+        self.edge_counts = [*np.diff(edges).tolist(), *(into.stop - into.start for into in feedback)]
 
     def forward(
         self,
@@ -91,20 +106,19 @@ class TorchRecurrentRunner(RecurrentRunner):
     ) -> tuple[Tensor, Tensor]:
         """Compute all steps of a batch of sequences."""
         wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype  # the dtype of sums
-        *within, delayed = weight.index_select(0, self.edge).to(wide).unsqueeze(1).split(self.edge_counts)
-        bias = None if bias is None else self._column(bias, wide)
-        step = _Step(self, within, rate if rate is None else self._column(rate, wide), custom, x.dtype)
-        if dropout is not None:
-            step.scale = self._scale(dropout, x.shape[1], x.dtype)
-        state = x.new_zeros(len(self.node), x.shape[1]) if h0 is None else h0.t().index_select(0, self.node)
-        a = state if self.plan.dynamics == "rate" else torch.cat((state[: self.num_inputs], *step.activate(state)))
+        weights = weight.index_select(0, self.edge).to(wide).unsqueeze(1).split(self.edge_counts)
+        step = _Step(self, list(weights), custom, x)
+        step.bias = None if bias is None else self._column(bias, wide)
+        step.rate = None if rate is None else self._column(rate, wide)
+        step.scale = None if dropout is None else self._scale(dropout, x.shape[1], x.dtype)
+        start = x.new_zeros(len(self.node), x.shape[1]) if h0 is None else h0.t().index_select(0, self.node)
+        a, states = step.start(start)
         rows, results = self.position if all_nodes else self.outputs, []
         for features in x.unbind():
-            offset = self.feedback(delayed, a) if self.plan.num_feedback else None
-            if bias is not None:
-                offset = bias.expand(-1, x.shape[1]) if offset is None else offset + bias
-            a, state = step(features.t(), state, offset)
-            results.append(a.index_select(0, rows))
+            a, states = step(features.t(), a, states)
+            whole = a[-1] if all_nodes else a[0] if self.has_live else features.t()
+            results.append(whole.index_select(0, rows))
+        state = torch.cat((x[-1].t(), *states))
         return torch.stack(results).transpose(1, 2), state.index_select(0, self.position).t()
 
     def _column(self, values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -117,50 +131,98 @@ class TorchRecurrentRunner(RecurrentRunner):
         return torch.where(self.hidden.unsqueeze(1), drawn, 1)
 
 
+def _dead_neurons_last(plan: RecurrentPlan) -> RecurrentPlan:
+    """The same network with neurons that reach no output on levels after those of all others."""
+    step, neurons = plan.step, plan.step.dag.num_inputs
+    reaches = plan.reaches_output
+    if reaches[neurons:].all():
+        return plan
+    level = step.layering.level.copy()
+    dead = step.order[neurons:][~reaches[neurons:]]
+    level[dead] += step.layering.height
+    layering = Layering(step.dag, np.unique(level, return_inverse=True)[1])
+    pairs = np.empty((plan.num_feedback, 2), np.int64)
+    pairs[plan.edge] = np.stack((step.order[plan.source], step.order[plan.target]), 1)
+    reordered = build_plan(step.dag, layering, step.node_code, step.nodes, step.driven)
+    return build_recurrent_plan(reordered, pairs, plan.dynamics, plan.leaky)
+
+
 class _Step:
     """A step of the network; rows of activations and states are by position."""
 
     def __init__(
-        self,
-        runner: TorchRecurrentRunner,
-        weights: list[Tensor],
-        rate: Tensor | None,
-        custom: nn.ModuleList,
-        dtype: torch.dtype,
+        self, runner: TorchRecurrentRunner, weights: list[Tensor], custom: nn.ModuleList, like: Tensor
     ) -> None:
-        self.runner, self.weights, self.rate, self.custom, self.dtype = runner, weights, rate, custom, dtype
+        self.runner, self.weights, self.custom, self.like = runner, weights, custom, like
+        self.bias: Tensor | None = None  # (N-I, 1)
+        self.rate: Tensor | None = None  # (N-I, 1)
         self.scale: Tensor | None = None  # (N-I, B) factors of dropout
-        self.is_rate = runner.plan.dynamics == "rate"
 
-    def __call__(self, a: Tensor, state: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Activations and the new state, both (N, B), from the features (I, B); `offset` is added to all sums."""
-        inputs, voltages = self.runner.num_inputs, [a]
-        for level, (start, stop) in enumerate(self.runner.levels):
+    def start(self, state: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """What a step takes from the step before, from the states (N, B) before the first."""
+        a, parts, states = state[: self.runner.num_inputs], [], []
+        for part in self.runner.parts:
+            own = [state[slice(*self.runner.levels[level])] for level in part]
+            if not self.runner.is_rate:
+                a = torch.cat((a, *(self._apply(level, u) for level, u in zip(part, own, strict=True))))
+            else:
+                a = torch.cat((a, *own))
+            parts.append(a)
+            states.append(torch.cat(own))
+        return parts or [a], states
+
+    def __call__(
+        self, features: Tensor, before: list[Tensor], states: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The activations up to the end of each part, the last of all nodes; and the states of each part.
+
+        Args:
+            features: (I, B) the features.
+            before: What this function returned for the step before; likewise
+            states: the states.
+        """
+        a, parts, new_states = features, [], []
+        for i, part in enumerate(self.runner.parts):
+            a, state = self._compute_part(a, part, self._offset(i, before[i]), states[i])
+            parts.append(a)
+            new_states.append(state)
+        return parts or [a], new_states
+
+    def _offset(self, i: int, before: Tensor) -> Tensor | None:
+        """What is added to all sums of part i, from its feedback edges and biases."""
+        sums, weight = self.runner.feedback[i], self.weights[len(self.runner.levels) + i]
+        offset = sums(weight, before) if len(weight) else None
+        if self.bias is None:
+            return offset
+        start = self.runner.levels[self.runner.parts[i][0]][0] - self.runner.num_inputs
+        bias = self.bias[start : start + sums.size].expand(-1, before.shape[1])
+        return bias if offset is None else offset + bias
+
+    def _compute_part(self, a: Tensor, part: range, offset: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+        new_states, first = [], self.runner.levels[part[0]][0]
+        for level in part:
+            start, stop = self.runner.levels[level]
             z = self.runner.sums[level](self.weights[level], a)
             if offset is not None:
-                z = z + offset[start - inputs : stop - inputs]
-            if self.is_rate:
-                new = self._integrate(state[start:stop], self._apply(level, z), start, stop)
+                z = z + offset[start - first : stop - first]
+            old = state[start - first : stop - first]
+            if self.runner.is_rate:
+                new = self._integrate(old, self._apply(level, z), level).to(self.like.dtype)
+                new_states.append(new)
             else:
-                voltages.append(self._integrate(state[start:stop], z, start, stop).to(self.dtype))
-                new = self._apply(level, voltages[-1])
-            a = torch.cat((a, new.to(self.dtype)))
-        return a, a if self.is_rate else torch.cat(voltages)
+                new_states.append(self._integrate(old, z, level).to(self.like.dtype))
+                new = self._apply(level, new_states[-1]).to(self.like.dtype)
+            a = torch.cat((a, new))
+        return a, torch.cat(new_states)
 
-    def activate(self, state: Tensor) -> Iterator[Tensor]:
-        """The activations of the levels whose voltages these are."""
-        for level, (start, stop) in enumerate(self.runner.levels):
-            yield self._apply(level, state[start:stop]).to(self.dtype)
+    def _rows(self, values: Tensor, level: int) -> Tensor:
+        """The rows of a level, of one for each neuron."""
+        start, stop = self.runner.levels[level]
+        return values[start - self.runner.num_inputs : stop - self.runner.num_inputs]
 
     def _apply(self, level: int, z: Tensor) -> Tensor:
         a: Tensor = self.runner.activations(level, z, self.custom)
-        if self.scale is None:
-            return a
-        start, stop = self.runner.levels[level]
-        return a * self.scale[start - self.runner.num_inputs : stop - self.runner.num_inputs]
+        return a if self.scale is None else a * self._rows(self.scale, level)
 
-    def _integrate(self, state: Tensor, value: Tensor, start: int, stop: int) -> Tensor:
-        if self.rate is None:
-            return value
-        rate = self.rate[start - self.runner.num_inputs : stop - self.runner.num_inputs]
-        return state + (value - state) * rate
+    def _integrate(self, state: Tensor, value: Tensor, level: int) -> Tensor:
+        return value if self.rate is None else state + (value - state) * self._rows(self.rate, level)

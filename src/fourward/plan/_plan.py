@@ -94,7 +94,7 @@ class Plan:
 
     def edges_by_source(self) -> tuple[IntArray, IntArray]:
         """The plan's edges (E,) sorted by source, then by target; and (N+1,) where those of each position start."""
-        return _sort_by_source(self.source, self.dag.num_nodes)
+        return sort_by_source(self.source, self.dag.num_nodes)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         return self
@@ -187,7 +187,7 @@ def _mark_ancestors(source: IntArray, edge_start: IntArray, marked: BoolArray) -
 
 
 @cached_njit
-def _sort_by_source(source: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
+def sort_by_source(source: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
     """A stable counting sort: (E,) int32 edges by source, and (N+1,) where those of each source start."""
     start = np.zeros(num_nodes + 1, np.int64)
     for k in range(len(source)):

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fourward._arrays import IntArray, readonly
+from fourward._arrays import BoolArray, IntArray, readonly
+from fourward._jit import cached_njit
 from fourward.plan._plan import Plan
 
 #: "rate" integrates behind the activation, "voltage" before it.
@@ -41,6 +42,14 @@ class RecurrentPlan:
         """(F,) the position where each feedback edge ends."""
         return np.repeat(np.arange(self.step.dag.num_nodes, dtype=np.int32), np.diff(self.edge_start))
 
+    @cached_property
+    def reaches_output(self) -> BoolArray:
+        """(N,) True at the positions from which an output can be reached, in whatever step; inputs maybe not."""
+        reaches = np.zeros(self.step.dag.num_nodes, np.bool_)
+        reaches[self.step.outputs] = True
+        _mark_ancestors(self.step.source, self.step.edge_start, self.source, self.edge_start, reaches)
+        return readonly(reaches)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> RecurrentPlan:
         return self
 
@@ -72,3 +81,22 @@ def _freeze(
     step: Plan, source: IntArray, edge: IntArray, edge_start: IntArray, dynamics: Dynamics, leaky: bool
 ) -> RecurrentPlan:
     return RecurrentPlan(step, readonly(source), readonly(edge), readonly(edge_start), dynamics, leaky)
+
+
+@cached_njit
+def _mark_ancestors(
+    source: IntArray, edge_start: IntArray, feedback_source: IntArray, feedback_start: IntArray, marked: BoolArray
+) -> None:
+    """Mark all ancestors of the marked positions, in place."""
+    stack = np.flatnonzero(marked)
+    stack = np.concatenate((stack, np.empty(len(marked) - len(stack), stack.dtype)))  # each position enters once
+    count = np.count_nonzero(marked)
+    while count:
+        count -= 1
+        q = stack[count]
+        for k in range(edge_start[q], edge_start[q + 1] + feedback_start[q + 1] - feedback_start[q]):
+            u = source[k] if k < edge_start[q + 1] else feedback_source[feedback_start[q] + k - edge_start[q + 1]]
+            if not marked[u]:
+                marked[u] = True
+                stack[count] = u
+                count += 1

@@ -13,9 +13,16 @@ from numba import njit
 from numba.core import types
 from torch import Tensor
 
-from fourward._arrays import IntArray
+from fourward._arrays import BoolArray, IntArray
 from fourward.engine._cpu.arguments import tuple_reader
-from fourward.engine._cpu.edge_runs import Runs, backward_edges, backward_runs, forward_runs, sort_by_source
+from fourward.engine._cpu.edge_runs import (
+    BackwardEdges,
+    Runs,
+    backward_edges,
+    backward_runs,
+    forward_runs,
+    sort_by_source,
+)
 from fourward.engine._cpu.simd import offset
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
@@ -164,11 +171,15 @@ def _shape(plan: Plan, sizes: Sizes, slots: int, back_slots: int) -> Shape:
     return Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, sizes.edges, sizes.z_rows, slots, back_slots)
 
 
-def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Shape, IntArray]:
-    """Pack the plan of a network with feedback; and the weight of each of its edges, (E+F,).
+def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Tensor, Shape, IntArray]:
+    """Pack the plan of a network with feedback.
 
     Edges are sorted by target, those within a step first. Feedback edges lead to rows of another step: N rows before
     those of this step in a forward pass, and N rows after them in a backward pass.
+
+    Returns:
+        The packed plan; the same for the gradients of outputs, which edges to nodes that reach none have no part in;
+        the shape; and the weight of each edge, (E+F,).
     """
     step, nodes = plan.step, plan.step.dag.num_nodes
     target = np.concatenate((step.target, plan.target))
@@ -177,7 +188,7 @@ def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Shape, IntArray]:
     source = np.concatenate((step.source, plan.source))[order]
     within = np.arange(step.dag.num_edges) if step.edge is None else step.edge
     start = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=nodes))))
-    edges = sort_by_source(source.astype(np.int32), ~is_feedback, nodes)
+    edges, live = _sort_by_source_and_kind(source, is_feedback, plan.reaches_output[target], nodes)
     sizes = Sizes(nodes, len(order), int(np.count_nonzero(step.needs_z)), nodes, 0, 0, 0)
     fields: dict[str, Any] = {
         "sizes": sizes,
@@ -195,7 +206,29 @@ def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Shape, IntArray]:
     }
     fields |= {"slot": fields["step"], "back_slot": fields["step"], "source_slot": fields["source"]}
     weight = np.concatenate((within, step.dag.num_edges + plan.edge))[order]
-    return _pack(PackedPlan(**fields)), _shape(step, sizes, 2 * nodes, 2 * nodes), weight
+    packed = pruned = _pack(PackedPlan(**fields))
+    if live is not edges:
+        pruned = _pack(PackedPlan(**fields | {"back_first": live.first, "back_last": live.last}))
+    return packed, pruned, _shape(step, sizes, 2 * nodes, 2 * nodes), weight
+
+
+def _sort_by_source_and_kind(
+    source: IntArray, is_feedback: BoolArray, live: BoolArray, nodes: int
+) -> tuple[BackwardEdges, BackwardEdges]:
+    """Sort edges by source: first those within a step, where `needed` ends, then feedback edges.
+
+    And the same for edges to nodes that reach an output alone, which stand on both sides of `needed`, with none between
+    them; the same object if all do.
+    """
+    if live.all():
+        edges = sort_by_source(source.astype(np.int32), ~is_feedback, nodes)
+        return edges, edges
+    kind = np.where(is_feedback, 3 - live, 0 + live)  # 0 and 3 lead to nodes that reach no output
+    group = 4 * source.astype(np.int64) + kind
+    edge = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group, minlength=4 * nodes)).reshape(nodes, 4)
+    first = np.concatenate(([0], ends[:-1, 3]))
+    return BackwardEdges(edge, first, ends[:, 1], ends[:, 3]), BackwardEdges(edge, ends[:, 0], ends[:, 1], ends[:, 2])
 
 
 def _pack(fields: tuple[Any, ...]) -> Tensor:

@@ -1,13 +1,12 @@
-"""Networks with feedback on the CPU: a runner that calls the recurrent entries, and the torch engine where it can't."""
+"""Networks with feedback on the CPU: a runner that calls the recurrent entries."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.jit._trace import is_tracing
+from torch import Tensor
 
 from fourward.engine._cpu import entries, threads
 from fourward.engine._cpu.buffers import BUFFERS
@@ -16,80 +15,64 @@ from fourward.engine._cpu.packed_plan import Shape, pack_recurrent
 from fourward.engine._cpu.recurrent_entries import recurrent_backward_arguments, recurrent_forward_arguments
 from fourward.engine._cpu.slices import Slices, lanes_per_group, most_groups, pad_batch, slices
 from fourward.engine._dropout import Dropout, float64_bits, threshold
-from fourward.engine._interface import RecurrentRunner, index_tensor, is_batched, plain, without_paths
-from fourward.engine._torch_recurrent import TorchRecurrentRunner
+from fourward.engine._interface import index_tensor, plain
+from fourward.engine._kernel_recurrent import Gradients, KernelRecurrentRunner
 from fourward.plan._recurrent_plan import RecurrentPlan
 
 
-class CpuRecurrentRunner(RecurrentRunner):
+class CpuRecurrentRunner(KernelRecurrentRunner):
     """A recurrent plan packed for the CPU's kernels."""
 
-    packed_plan: Tensor
+    pruned_plan: Tensor
     edge: Tensor
+    rank: Tensor
+    dead_nodes: Tensor
+    dead_neurons: Tensor
 
     def __init__(self, plan: RecurrentPlan) -> None:
-        super().__init__()
-        packed_plan, self.shape, edge = pack_recurrent(plan)
+        packed_plan, pruned_plan, shape, edge = pack_recurrent(plan)
+        super().__init__(plan, packed_plan)
+        self.register_buffer("pruned_plan", pruned_plan, persistent=False)
+        dead = plan.step.dag.num_inputs + np.flatnonzero(~plan.reaches_output[plan.step.dag.num_inputs :])
+        self.register_buffer("dead_nodes", index_tensor(plan.step.order[dead]), persistent=False)
+        dead_neurons = plan.step.neuron[dead - plan.step.dag.num_inputs]
+        self.register_buffer("dead_neurons", index_tensor(dead_neurons), persistent=False)
+        self.shape = shape
         self.has_voltage = plan.leaky and plan.dynamics == "voltage"
-        self.register_buffer("packed_plan", packed_plan, persistent=False)
         self.register_buffer("edge", index_tensor(edge), persistent=False)
-        self.fallback = TorchRecurrentRunner(plan)
+        self.register_buffer("rank", index_tensor(np.argsort(edge)), persistent=False)
 
-    def forward(
-        self,
-        x: Tensor,
-        h0: Tensor | None,
-        weight: Tensor,
-        bias: Tensor | None,
-        rate: Tensor | None,
-        custom: nn.ModuleList,
-        dropout: Dropout | None,
-        all_nodes: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Call the kernels; while torch traces or transforms, the torch engine computes."""
-        transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-        traced = torch.compiler.is_compiling() or is_tracing() or type(x) not in (Tensor, nn.Parameter)
-        if transformed or traced or x.is_meta:
-            return self.fallback(x, h0, weight, bias, rate, custom, dropout, all_nodes)  # type: ignore[no-any-return]
+    def compute(
+        self, x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, rate: Tensor | None,
+        dropout: Dropout | None, all_nodes: bool, needs_backward: bool,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
+        """The weights sorted by target are saved, too."""
         if rate is not None and h0 is None:
             h0 = x.new_zeros(x.shape[1], self.shape.nodes)
-        tensors = (x, h0, weight.index_select(0, self.edge), bias, rate)
-        if torch.is_grad_enabled():
-            return _Function.apply(*tensors, weight, dropout, all_nodes, self)  # type: ignore[no-any-return]
-        return _forward(*tensors, dropout, all_nodes, self, needs_backward=False)[:2]
+        by_target = plain(weight).index_select(0, self.edge)
+        out, h, saved = _forward(x, h0, by_target, bias, rate, dropout, all_nodes, self, needs_backward)
+        return out, h, (by_target, saved)
 
-
-class _Function(torch.autograd.Function):
-    """The kernels in eager mode. `sorted_weight` is sorted by target; `weight` is for second derivatives alone."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, h0: Tensor | None, sorted_weight: Tensor, bias: Tensor | None, rate: Tensor | None,
-        weight: Tensor, dropout: Dropout | None, all_nodes: bool, runner: CpuRecurrentRunner,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        out, h, saved = _forward(x, h0, sorted_weight, bias, rate, dropout, all_nodes, runner, needs_backward=True)
-        ctx.save_for_backward(x, h0, sorted_weight, bias, rate, weight, saved)
-        ctx.dropout, ctx.all_nodes, ctx.runner = dropout, all_nodes, runner
-        return out, h
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled() or any(map(is_batched, grads)):  # create_graph=True, or is_grads_batched=True
-            return _differentiable_grads(ctx, grads)
-        return *_backward(ctx, *grads), *(None,) * 4
-
-
-def _differentiable_grads(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
-    """The gradients as the torch engine computes them, differentiable where grad mode is enabled."""
-    x, h0, _, bias, rate, weight, _ = ctx.saved_tensors
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        inputs = without_paths((x, h0, weight, bias, rate))
-        results = ctx.runner.fallback(*inputs, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
-        variables = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
-        gradients = iter(torch.autograd.grad(results, variables, grads, create_graph=create_graph, allow_unused=True))
-    values = [next(gradients) if tensor is not None and tensor.requires_grad else None for tensor in inputs]
-    return values[0], values[1], None, values[3], values[4], values[2], *(None,) * 3
+    def compute_gradients(self, ctx: Any, out_grad: Tensor | None, h_grad: Tensor | None) -> Gradients:
+        """Call the kernels."""
+        x, h0, _, bias, rate, by_target, saved = ctx.saved_tensors
+        if out_grad is None:
+            out_grad = x.new_zeros(*x.shape[:2], self.shape.nodes if ctx.all_nodes else self.shape.outputs)
+        is_pruned = h_grad is None and not ctx.all_nodes
+        if h_grad is None:
+            h_grad = x.new_zeros(x.shape[1], self.shape.nodes)
+        x_grad, h0_grad, weight_grad, bias_grad, rate_grad = _backward(
+            ctx, x, h0, by_target, bias, rate, saved, out_grad, h_grad, self.pruned_plan if is_pruned else None
+        )
+        if is_pruned:
+            for grad, dead in (
+                (bias_grad, self.dead_neurons),
+                (rate_grad, self.dead_neurons),
+                (h0_grad, self.dead_nodes),
+            ):
+                if grad is not None and len(dead):
+                    grad.index_fill_(-1, dead, 0)
+        return x_grad, h0_grad, weight_grad.index_select(0, self.rank), bias_grad, rate_grad
 
 
 def _cut(shape: Shape, steps: int, batch: int, dtype: torch.dtype, max_threads: int) -> tuple[Slices, int]:
@@ -166,9 +149,11 @@ def _forward(
     return out, h, saved
 
 
-def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(
+    ctx: Any, x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, rate: Tensor | None, saved: Tensor,
+    out_grad: Tensor, h_grad: Tensor, pruned_plan: Tensor | None,
+) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of x, h0, the sorted weights, the biases and the rates; None where none is needed."""
-    x, h0, weight, bias, rate, _, saved = ctx.saved_tensors
     shape, packed_plan, dropout = ctx.runner.shape, ctx.runner.packed_plan, ctx.dropout
     out_grad, h_grad, weight = plain(out_grad), plain(h_grad), plain(weight)
     (steps, batch, columns), dtype, itemsize = out_grad.shape, out_grad.dtype, out_grad.itemsize
@@ -176,7 +161,7 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     neurons = shape.nodes - shape.inputs
     biases, rates = (0 if tensor is None else neurons for tensor in (bias, rate))
     x_grad = torch.zeros_like(x, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
-    h0_grad = None if h0 is None else torch.empty_like(h0, memory_format=torch.contiguous_format)
+    h0_grad = x.new_empty(batch, shape.nodes) if h0 is not None or rate is not None else None
     weight_grad = BUFFERS.empty(shape.edges, weight, packed_plan)
     neuron_grad = out_grad.new_empty(biases + rates)  # gradients of biases, then of rates
     scratch = (shape.back_slots if rate is None else 3 * shape.nodes + 1) * cut.width
@@ -211,7 +196,7 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
         shares=cut.shares,
         share_start=cut.share_address,
         slices=cut.address,
-        packed_plan=packed_plan.data_ptr(),
+        packed_plan=(packed_plan if pruned_plan is None else pruned_plan).data_ptr(),
         all_nodes=ctx.all_nodes,
         inputs=shape.inputs,
         outputs=columns,
@@ -240,4 +225,5 @@ def _backward(ctx: Any, out_grad: Tensor, h_grad: Tensor) -> tuple[Tensor | None
     threads.run(entries.entry("finish", name), outer, parts, num_threads)
     BUFFERS.give_back(block)
     bias_grad, rate_grad = neuron_grad[:biases], neuron_grad[biases:]
+    h0_grad = None if h0 is None else h0_grad
     return x_grad, h0_grad, weight_grad, None if bias is None else bias_grad, None if rate is None else rate_grad

@@ -86,7 +86,7 @@ class _Pass:
         return (-(-nodes // block) * self.key.slices,)
 
 
-def _address_writer(slots: Sequence[str], tensors: Sequence[str]) -> Launch:
+def address_writer(slots: Sequence[str], tensors: Sequence[str]) -> Launch:
     """Writes the addresses of the tensors that `slots` names into the table; unused slots get that of the last."""
     renamed = {f"t{i}": slots[min(i, len(slots) - 1)] for i in range(NUM_SLOTS)}
     return Launch(write_addresses_kernel, (1,), tensors, {}, num_warps=1, renamed=renamed)
@@ -99,7 +99,7 @@ class Forward(_Pass):
         super().__init__(key, FORWARD_SLOTS)
         shape = key.shape
         num_warps, out_row = self.config.num_warps, shape.node_row if key.all_nodes else shape.output_row
-        self.write_addresses = _address_writer(FORWARD_SLOTS, _FORWARD)
+        self.write_addresses = address_writer(FORWARD_SLOTS, _FORWARD)
         self.load_inputs = Launch(
             csr_load_inputs_kernel, self.grid(shape.inputs, 32), _FORWARD, self.shared, num_warps=num_warps
         )
@@ -143,7 +143,7 @@ class Backward(_Pass):
         super().__init__(key, BACKWARD_SLOTS)
         shape, block = key.shape, heuristics.GRAD_BLOCK_E
         self.num_deltas = key.slices * shape.rows * self.config.block_b
-        self.write_addresses = _address_writer(BACKWARD_SLOTS, _BACKWARD)
+        self.write_addresses = address_writer(BACKWARD_SLOTS, _BACKWARD)
         self.levels = Launch(
             csr_backward_kernel, (key.slices,), _BACKWARD, self.shared, num_warps=self.config.num_warps,
             low=0, high=shape.levels, OUT_COLUMN=shape.node_column if key.all_nodes else shape.output_column,

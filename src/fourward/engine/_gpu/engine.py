@@ -12,10 +12,12 @@ from torch import Tensor
 from fourward.engine._gpu.heuristics import choose_fused, choose_layout, describe
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
-from fourward.engine._interface import Request, Runner
+from fourward.engine._gpu.recurrent import GpuRecurrentRunner
+from fourward.engine._interface import RecurrentRunner, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.engine._pruned import prepare_pruned
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 
 MIN_TRITON = (3, 6)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -36,6 +38,7 @@ class Gpu(KernelEngine):
     summary = "Triton kernels on a CUDA device, a program for each slice of the batch"
     launch_module = "fourward.engine._gpu.launch"
     dispatch_keys = ("CUDA", "CPU")  # CPU: Triton's interpreter
+    supports_feedback = True
     supports_mixed_precision = True
 
     def supports(self, request: Request) -> str | None:
@@ -54,9 +57,10 @@ class Gpu(KernelEngine):
             return f"it computes in {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, not in {request.dtype}"
         if request.custom:
             return "an activation is a callable, which its compiled kernels can't call"
-        dag = request.plan.dag
-        if dag.num_edges >= 2**28 or dag.num_nodes >= 2**26:
-            return f"it indexes in 32 bits, and {dag.num_edges:,} edges and {dag.num_nodes:,} nodes are too many"
+        edges, nodes = request.plan.dag.num_edges, request.plan.dag.num_nodes
+        edges += 0 if request.recurrent is None else request.recurrent.num_feedback
+        if edges >= 2**28 or nodes >= 2**26:
+            return f"it indexes in 32 bits, and {edges:,} edges and {nodes:,} nodes are too many"
         return None
 
     def declines(self, request: Request) -> str | None:
@@ -71,6 +75,10 @@ class Gpu(KernelEngine):
             return _GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout)), self.ops)
 
         return prepare_pruned(plan, prepare)
+
+    def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
+        """Pack the edges of a step, and the feedback edges between two."""
+        return GpuRecurrentRunner(plan)
 
 
 class _GpuRunner(KernelRunner):

@@ -11,6 +11,7 @@ import numpy as np
 from fourward.engine._gpu import cuda_kernels
 from fourward.engine._gpu.fused_schedule import GROUPS, max_slots
 from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, FusedConfig, Shape
+from fourward.engine._gpu.recurrent_packing import RecurrentShape
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
@@ -193,3 +194,31 @@ def describe(shape: Shape) -> str:
     if config.strategy == "csr_persistent":
         return f"CSR: all {shape.levels:,} levels, which are narrow, in one persistent launch; {reason}"
     return f"CSR: one launch for each of {shape.levels:,} levels at a batch of 128; {reason}"
+
+
+def choose_recurrent_config(shape: RecurrentShape, batch: int) -> LaunchConfig:
+    """The configuration of a network with feedback, for a batch of this size: by the time of a step."""
+    return tuned_recurrent_config(shape.nodes - shape.inputs, shape.edges, shape.levels, batch)
+
+
+@lru_cache(maxsize=256)
+def tuned_recurrent_config(neurons: int, edges: int, levels: int, batch: int) -> LaunchConfig:
+    """A launch for each level of each step, or one persistent program for each slice where levels are narrow."""
+    degree = edges / max(neurons, 1)
+    persistent = (levels + neurons / 16) * (0.8 + 0.05 * degree)
+    per_level = levels * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
+    if persistent < per_level:
+        return LaunchConfig("recurrent_persistent", 8, unroll=16, num_warps=4, block_n=16)
+    if edges <= 24 * neurons and edges * batch > 5e7:
+        return LaunchConfig("recurrent_per_level", 32, unroll=8, num_warps=4, block_n=16)
+    return LaunchConfig("recurrent_per_level", 32, unroll=32, num_warps=4, block_n=4)
+
+
+def describe_recurrent(shape: RecurrentShape) -> str:
+    """The strategy for a batch of 128, and its reason."""
+    if choose_recurrent_config(shape, 128).strategy == "recurrent_persistent":
+        return (
+            f"CSR: one persistent program for each slice of the batch takes all steps: {shape.levels:,} levels a step, "
+            "which are narrow"
+        )
+    return f"CSR: one launch for each of {pluralize(shape.levels, 'level')} of a step at a batch of 128"

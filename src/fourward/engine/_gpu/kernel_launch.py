@@ -25,7 +25,7 @@ _Requests = dict[tuple[Any, ...], Callable[[], None]]
 _requests: ContextVar[_Requests | None] = ContextVar("requests", default=None)  # while precompiling: what to compile
 _compiled: set[tuple[Any, ...]] = set()
 #: Tensors that a caller may pass from anywhere in memory; all others are allocated here, at multiples of 16 bytes.
-UNALIGNED = frozenset({"x", "weight", "bias", "key", "out_grad"})
+UNALIGNED = frozenset({"x", "h0", "weight", "bias", "rate", "key", "out_grad", "h_grad"})
 
 
 @cache
@@ -94,6 +94,7 @@ class Launch:
         self.rest = tuple(arguments.values())
         self.constants = tuple(value for name, value in arguments.items() if _parameters(kernel)[name])
         self.compiled: Any = None
+        self.kernels: list[Any] = []  # what Triton compiled, for any grid; shared by all that `replace` builds
 
     def replace(self, grid: tuple[int, ...], **changed: int) -> Launch:
         """The same launch with another grid and other numbers: built in 2 microseconds, where a new one takes 60."""
@@ -103,6 +104,8 @@ class Launch:
             raise TypeError(f"{self.kernel.fn.__name__}: expected names of numbers, got {', '.join(wrong)}")
         launch = object.__new__(Launch)
         launch.__dict__.update(self.__dict__, grid=grid, arguments=self.arguments | changed, compiled=None)
+        if not set(changed) <= set(getattr(self.kernel, "do_not_specialize", ())):
+            launch.kernels = []  # what Triton compiled depends on these numbers
         launch.rest = tuple(launch.arguments.values())
         return launch
 
@@ -112,6 +115,8 @@ class Launch:
         bits = 0
         for i in self.unaligned:
             bits |= pointers[i]
+        if self.compiled is None and self.kernels:
+            self.compiled = self.kernels[0][(*self.grid, 1, 1)[:3]]
         if self.compiled is None or bits % 16:
             self._launch_jit(tensors, bits % 16 == 0)
         elif tensors[0].get_device() == torch._C._cuda_getDevice():
@@ -131,6 +136,7 @@ class Launch:
         with torch.cuda.device(device):
             compiled = self.kernel[self.grid](*arguments, *self.rest, num_warps=self.num_warps, num_stages=1)
         if compiled is not None and aligned:  # the interpreter compiles nothing
+            self.kernels[:] = [compiled]
             self.compiled = compiled[(*self.grid, 1, 1)[:3]]
 
     def _compile(self, arguments: Sequence[Tensor], device: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -133,6 +134,16 @@ class FusedConfig(NamedTuple):
 def pack(plan: Plan, layout: int, fused: FusedConfig | None = None) -> tuple[Tensor, Shape]:
     """Pack a plan, and return the tensor and its shape."""
     sizes, fields = _tiled_fields(plan) if layout == TILED else _csr_fields(plan, fused)
+    packed, offsets = join_fields(fields)
+    dag = plan.dag
+    counts = {"nodes": dag.num_nodes, "inputs": dag.num_inputs, "outputs": dag.num_outputs, "edges": dag.num_edges}
+    traits = {"layout": layout, "codes": read_codes(plan), "needs_z": int(plan.needs_z.any())}
+    values = dict.fromkeys(Shape._fields, 0) | counts | traits | sizes | offsets
+    return torch.from_numpy(packed), Shape(**values | {"layout_version": LAYOUT_VERSION})
+
+
+def join_fields(fields: Mapping[str, IntArray]) -> tuple[IntArray, dict[str, int]]:
+    """One int32 array of all fields, each at a multiple of ALIGN; and the offset of each."""
     offsets, parts, end = {}, [], 0
     for name, field in fields.items():
         offsets[name] = end
@@ -141,15 +152,15 @@ def pack(plan: Plan, layout: int, fused: FusedConfig | None = None) -> tuple[Ten
         part[: len(field)] = field.view(np.int32) if field.dtype == np.uint32 else field
         parts.append(part)
         end += padded
-    dag = plan.dag
-    codes = int(np.bitwise_or.reduce(1 << plan.code[dag.num_inputs :].astype(np.int64), initial=0)) or 1
-    counts = {"nodes": dag.num_nodes, "inputs": dag.num_inputs, "outputs": dag.num_outputs, "edges": dag.num_edges}
-    traits = {"layout": layout, "codes": codes, "needs_z": int(plan.needs_z.any())}
-    values = dict.fromkeys(Shape._fields, 0) | counts | traits | sizes | offsets
-    return torch.from_numpy(np.concatenate(parts)), Shape(**values | {"layout_version": LAYOUT_VERSION})
+    return np.concatenate(parts), offsets
 
 
-def _row_fields(plan: Plan, row: IntArray, rows: int) -> dict[str, IntArray]:
+def read_codes(plan: Plan) -> int:
+    """The activations of a plan, as bits; never none, so that kernels for a plan without neurons compile."""
+    return int(np.bitwise_or.reduce(1 << plan.code[plan.dag.num_inputs :].astype(np.int64), initial=0)) or 1
+
+
+def row_fields(plan: Plan, row: IntArray, rows: int) -> dict[str, IntArray]:
     """The fields of each row; `row` is that of each position. Rows without a node compute f(0), which nobody reads."""
     dag = plan.dag
     fields: dict[str, IntArray] = {name: np.zeros(rows, np.int64) for name in ("code", "node", "hidden")}
@@ -180,7 +191,7 @@ def _tiled_fields(plan: Plan) -> tuple[dict[str, int], dict[str, IntArray]]:
         "out_panel": tiles.out_panel, **_direct_fields(tiles, tile_panel, has_direct),
     }  # fmt: skip
     sizes = {"rows": rows, "input_blocks": input_blocks, "tiles": len(tile_panel), "panels": panels, **slot_sizes}
-    return sizes, _row_fields(plan, tiles.row, rows) | fields | slots
+    return sizes, row_fields(plan, tiles.row, rows) | fields | slots
 
 
 def _local_tile_start(tiles: Tiles, tile_panel: IntArray, input_blocks: int) -> IntArray:
@@ -253,12 +264,12 @@ def _csr_fields(plan: Plan, fused: FusedConfig | None) -> tuple[dict[str, int], 
         "out_edge_start": out_edge_start, "out_target": plan.target[edge], "out_edge": edge,
         "output_row": plan.outputs, "node_row": plan.position,
     }  # fmt: skip
-    row_fields = _row_fields(plan, np.arange(nodes), nodes)
+    rows = row_fields(plan, np.arange(nodes), nodes)
     sizes = {"rows": nodes, "levels": plan.num_levels}
     if fused is not None:
-        fused_sizes, fused_fields = _fused_fields(plan, fused, row_fields)
+        fused_sizes, fused_fields = _fused_fields(plan, fused, rows)
         sizes, fields = sizes | fused_sizes, fields | fused_fields
-    return sizes, row_fields | fields
+    return sizes, rows | fields
 
 
 def _fused_fields(
