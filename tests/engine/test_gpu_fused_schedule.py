@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from benchmarks.real_graphs import deep_circuit
 from fourward import Dag, FourWard
 from fourward.engine._gpu.fused_schedule import (
+    BARRIER,
+    COPY,
     COPY_DISTANCE,
+    GROUPS,
+    HEADER_WORDS,
+    LANES,
     _schedule,
     _split_items,
     backward_gather,
+    build_streams,
     forward_gather,
     new_state,
 )
@@ -96,3 +102,55 @@ def test_sums_of_hubs_are_divided(degree, parts):
     assert covered[-1][1] == degree
     assert slot[partial].tolist() == list(range(100, 100 + len(covered)))
     assert (slot[-1], first[-1], count[-1]) == (7, -1 - 100, len(covered))
+
+
+def follow_streams(streams, warps, values):
+    """Compute fused levels as a block does, for a sample and f(z) = z with weights of 1, from the values of others."""
+    for i, run in enumerate(streams.runs):
+        shape = warps, run.rounds, GROUPS, HEADER_WORDS
+        headers = streams.headers[run.first_header : run.first_header + np.prod(shape[:3])].reshape(shape)
+        line = run.first_line + streams.warp_lines[i].astype(np.int64)
+        slots, pending = np.full(10**5, np.nan), []
+        slots[0] = 0
+        for round_ in range(run.rounds):
+            for warp in range(warps):
+                iterations = headers[warp, round_, 0, 0] & (1 << 20) - 1
+                taken = streams.lines[line[warp] : line[warp] + iterations]
+                line[warp] += iterations
+                for group in range(GROUPS):
+                    flags, slot, row = headers[warp, round_, group, :3]
+                    used = taken[:, 1, group] != -1
+                    z = slots[taken[:, 0, group][used] // (LANES * 4)].sum()
+                    if flags & COPY:
+                        z = values[row]
+                    elif row >= 0:
+                        z = values[row] = z + 1  # the bias
+                    if slot >= 0:
+                        pending.append((slot // (LANES * 4), z))
+            if headers[0, round_, 0, 0] & BARRIER:
+                for slot, z in pending:
+                    slots[slot] = z
+                pending = []
+
+
+@pytest.mark.parametrize("direction", [forward_gather, backward_gather])
+@pytest.mark.parametrize(("warps", "k"), [(1, 2), (2, 4)])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), hubs=st.integers(0, 4), slots=st.integers(20, 200))
+def test_streams_compute_every_sum(direction, warps, k, seed, hubs, slots):
+    edges = deep_circuit(30, 400, seed=seed)
+    rng = np.random.default_rng(seed)
+    for hub in rng.integers(100, 300, hubs):
+        into, out = rng.choice(hub, 60, replace=False), hub + 1 + rng.choice(400 - hub - 1, 60, replace=False)
+        edges = np.concatenate((edges, np.stack((into, 0 * into + hub), 1), np.stack((0 * out + hub, out), 1)))
+    plan = FourWard(Dag.from_edges(np.unique(edges, axis=0), nodes=400), seed=0, engine="torch").plan
+    gather, levels = direction(plan), plan.num_levels
+    fields = dict.fromkeys(("code", "bias_index", "node", "hidden"), np.zeros(400, np.int64))
+    streams = build_streams(gather, [(0, levels)], fields, warps, k, slots + 2 * warps * GROUPS)
+    fused = {level for run in streams.runs for level in range(run.low, run.high)}
+    want = np.ones(400)
+    for q in gather.node:
+        want[q] += want[gather.neighbour[gather.start[q] : gather.start[q + 1]]].sum()
+    got = np.where(np.isin(gather.level, list(fused)), np.nan, want)
+    follow_streams(streams, warps, got)
+    np.testing.assert_allclose(got, want, rtol=1e-12)

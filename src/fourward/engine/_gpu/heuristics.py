@@ -25,7 +25,7 @@ SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
-MAX_FUSED_WIDTH = 512  #: neurons of a level that one block computes in less time than a launch takes
+MAX_FUSED_WIDTH = 1024  #: neurons of a level that one block computes in less time than a launch takes
 FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
@@ -88,7 +88,7 @@ def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
     level_edges = np.add.reduceat(neuron_edges, plan.level_start[:-1] - plan.dag.num_inputs)
     inside = np.concatenate([np.arange(low, high) for low, high in runs])
     degree = level_edges[inside].sum() / width[inside].sum()
-    k = 2 if degree < 3 else 4 if degree < 24 else 8
+    k = 2 if degree < 3 else 4 if degree < 8 else 8
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
     warps = min(max(1 << math.ceil(math.log2(max(load / GROUPS, 1))), 4), 16)
     return fused_config(runs, warps, k)
@@ -117,12 +117,11 @@ def per_level_config(neurons: int, edges: int, batch: int) -> LaunchConfig:
 
 def estimate_fused_time(shape: Shape, batch: int) -> float:
     """Microseconds of a forward pass in CSR with fused levels on an H200."""
-    rounds = shape.fused_header_count / (shape.fused_warps * GROUPS)
-    lines = shape.fused_line_count / shape.fused_warps
-    waves = -(-batch // SATURATING_BATCH)
-    share = shape.fused_levels / max(shape.levels, 1)  # of the other levels, launches and work
-    others = (shape.levels - shape.fused_levels) * 2.0 + shape.edges * (1 - share) * batch * 1.5e-6
-    return waves * (0.14 * rounds + 0.03 * lines) + others
+    warps, waves = shape.fused_warps, -(-batch // SATURATING_BATCH)
+    rounds, lines = shape.fused_header_count / (warps * GROUPS), shape.fused_line_count / warps
+    fused = (0.13 + 0.0075 * warps) * rounds + 0.1 * lines + 5.0 * shape.fused_count
+    other_levels = shape.levels - shape.fused_levels
+    return waves * fused + 3.0 * other_levels + 1.5e-6 * shape.edges * batch * other_levels / max(shape.levels, 1)
 
 
 def choose_config(shape: Shape, batch: int) -> LaunchConfig:
