@@ -23,20 +23,30 @@ from benchmarks.contest import captured, contest
 from benchmarks.fresh import random_edges
 from benchmarks.gpu_cells import Settings
 from benchmarks.gpu_host import describe_gpu
-from benchmarks.real_graphs import FILES, deep_circuit, flywire_dag
+from benchmarks.real_graphs import deep_circuit
 from benchmarks.storage import RESULTS, write_results
 from fourward import Dag, FourWard, connectomes, generate
 from fourward.plan import Plan
 from fourward.study._timing import Call, clock_for
 
 ROUNDS = 5
-BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512), "walks": (32, 1024)}
+BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512), "fused": (32, 256)}
 #: (unroll factor, warps, quads) of the tiled layout.
 TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
-#: (warps, edges of a neuron in a line, neurons of the widest level) of walks.
-WALKS = ((4, 4, 64), (8, 2, 64), (8, 4, 64), (16, 4, 64), (16, 2, 256), (16, 4, 256), (16, 8, 256), (24, 4, 256))
+#: (warps, edges of a neuron in a line, neurons of the widest level) of fused runs.
+FUSED = (
+    (4, 2, 64),
+    (4, 2, 256),
+    (8, 4, 256),
+    (16, 2, 256),
+    (16, 4, 256),
+    (16, 2, 512),
+    (16, 4, 512),
+    (16, 4, 1024),
+    (16, 8, 512),
+)
 #: The fields of `heuristics.LaunchConfig`: (strategy, samples in a slice, unroll factor, warps, neurons at a time,
-#: quads), then for walks those of `WALKS`. A suite measures one layout; "layouts" compares them.
+#: quads), then for fused runs those of `FUSED`. A suite measures one layout; "layouts" compares them.
 CONFIGS: dict[str, list[tuple[Any, ...]]] = {
     "tiled": [("tiled", 8, unroll, warps, 0, quads) for unroll, warps, quads in TILED],
     "csr": [
@@ -50,10 +60,11 @@ CONFIGS: dict[str, list[tuple[Any, ...]]] = {
         ("csr_persistent", 32, 8, 4, 8),
         ("csr_per_level", 32, 8, 4, 16),
         ("csr_per_level", 32, 32, 4, 4),
+        ("csr_fused", 32, 8, 4, 16, False, 16, 4, 512),
     ],
-    "walks": [
+    "fused": [
         ("csr_per_level", 32, 8, 4, 16),
-        *(("csr_walks", 32, 8, 4, 16, False, *walk) for walk in WALKS),
+        *(("csr_fused", 32, 8, 4, 16, False, *fused) for fused in FUSED),
     ],
 }
 
@@ -72,9 +83,9 @@ def wide_input_graph(inputs: int, neurons: int, degree: int) -> Dag:
     return Dag.from_edges(edges, nodes=inputs + neurons, inputs=range(inputs))
 
 
-def load_graph(folder: Path, name: str) -> Dag:
+def load_graph(path: Path) -> Dag:
     """A graph of an npz file."""
-    with np.load(folder / f"{name}.npz") as file:
+    with np.load(path) as file:
         return Dag.from_edges(file["edges"], nodes=int(file["nodes"]))
 
 
@@ -93,8 +104,7 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "chain of 5,000": ("csr", partial(generate.chain, 5000)),
     "chain, N=5,000": ("layouts", partial(generate.chain, 5000)),
 }
-GRAPHS["deep circuit stand-in"] = "walks", lambda: Dag.from_edges(deep_circuit(seed=0), nodes=101_000)
-GRAPHS["FlyWire stand-in"] = "walks", flywire_dag
+GRAPHS["deep circuit stand-in"] = "fused", lambda: Dag.from_edges(deep_circuit(seed=0), nodes=101_000)
 for _n, _degree in ((1000, 4), (1000, 8), (3000, 16), (3000, 32), (4096, 16), (4096, 64), (4096, 256), (10**4, 100)):
     GRAPHS[f"N={_n:,}, E={_n * _degree:,}"] = "layouts", partial(random_graph, _n, _degree)
 for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
@@ -102,21 +112,21 @@ for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
     GRAPHS[_name] = "layouts", partial(wide_input_graph, _inputs, 200, _degree)
 
 
-def force_walks(plan: Plan, warps: int, k: int, widest: int) -> Any:
-    """Walks of all levels of at most so many neurons, with as many slots as shared memory has room for."""
+def force_fused(plan: Plan, warps: int, k: int, widest: int) -> Any:
+    """FusedRuns of all levels of at most so many neurons, with as many slots as shared memory has room for."""
     from fourward.engine._gpu import heuristics
 
     runs = heuristics.narrow_runs(plan, widest)
-    return heuristics.walk_config(runs, warps, k) if runs else None
+    return heuristics.fused_config(runs, warps, k) if runs else None
 
 
 @lru_cache(maxsize=16)  # the networks of one graph
-def build(dag: Dag, layout: int, walk: tuple[int, ...]) -> FourWard:
-    """A network in this layout and with these walks."""
+def build(dag: Dag, layout: int, fused: tuple[int, ...]) -> FourWard:
+    """A network in this layout and with these levels fused."""
     from fourward.engine._gpu import engine
 
     vars(engine)["choose_layout"] = lambda _: layout
-    vars(engine)["choose_walks"] = lambda plan, _: force_walks(plan, *walk) if walk else None
+    vars(engine)["choose_fused"] = lambda plan, _: force_fused(plan, *fused) if fused else None
     return FourWard(dag, seed=0, device="cuda")
 
 
@@ -124,12 +134,12 @@ def prepare(dag: Dag, config: tuple[Any, ...], batch: int, with_backward: bool) 
     """A captured pass of a network with this launch configuration."""
     from fourward.engine._gpu import heuristics, launch, packing  # Triton is there only where a GPU is
 
-    forced, walk = heuristics.LaunchConfig(*config[:6]), config[6:]
+    forced, fused = heuristics.LaunchConfig(*config[:6]), config[6:]
     launch.clear_passes()
     vars(heuristics)["choose_config"] = lambda *_: forced
     # The unroll factor of the configuration, however long it compiles.
     vars(heuristics)["MAX_UNROLLED_ROWS"] = heuristics.MAX_UNROLL * packing.MAX_SEGMENT
-    net = build(dag, packing.TILED if forced.strategy == "tiled" else packing.CSR, walk)
+    net = build(dag, packing.TILED if forced.strategy == "tiled" else packing.CSR, fused)
     seeded = torch.Generator().manual_seed(0)
     x, gradient = (torch.randn(batch, n, generator=seeded).cuda() for n in (dag.num_inputs, dag.num_outputs))
 
@@ -148,7 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", choices=CONFIGS, default=list(CONFIGS))
     parser.add_argument("--batches", type=int, nargs="+", help="batch sizes, instead of those of each suite")
-    parser.add_argument("--graphs", type=Path, help="folder of memctrl.npz and log2.npz, for the suite walks")
+    parser.add_argument("--graphs", type=Path, help="folder of npz files with edges and nodes, for the suite fused")
     parser.add_argument("--commit", help="commit of the results, where git can't tell")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
@@ -157,7 +167,7 @@ def main() -> int:
         return 2
     settings = Settings("cuda", ROUNDS, 2.0)
     if options.graphs is not None:
-        GRAPHS.update({name: ("walks", partial(load_graph, options.graphs, name)) for name in FILES})
+        GRAPHS.update({p.stem: ("fused", partial(load_graph, p)) for p in sorted(options.graphs.glob("*.npz"))})
     results: dict[str, list[Any]] = {suite: [] for suite in options.suites}
     for graph, (suite, make) in GRAPHS.items():
         if suite not in results:

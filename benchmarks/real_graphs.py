@@ -1,7 +1,11 @@
-"""The graphs of the benchmark of real graphs, as edges: bundled, from files, generated."""
+"""The graphs of the benchmark of real graphs, as edges: bundled, from files, generated.
+
+`python -m benchmarks.real_graphs DIR` writes those that are not from files as npz, for a machine that can't make them.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +49,7 @@ def cases(folder: Path | None, quick: bool) -> Iterator[Case]:
         "Watts-Strogatz": lambda: generate.watts_strogatz(10**5 // shrink, 10, 0.1, seed=0),
         "Barabasi-Albert": lambda: generate.barabasi_albert(10**5 // shrink, 5, seed=0),
         "FlyWire stand-in": lambda: flywire_dag(FLYWIRE_NODES // shrink),
+        "deep circuit stand-in": lambda: _deep_dag(shrink),
     }
     for name, make in drawn.items():
         dag = make()
@@ -52,6 +57,11 @@ def cases(folder: Path | None, quick: bool) -> Iterator[Case]:
     for edges, degree in ((500, 10),) if quick else ((10**6, 10), (10**6, 100), (10**7, 10), (10**7, 100)):
         nodes = edges // degree
         yield Case(f"random, {degree} edges a node", random_edges(nodes, edges), nodes)
+
+
+def _deep_dag(shrink: int) -> Dag:
+    levels, nodes = max(8_686 // shrink, 4), max(101_000 // shrink, 60)
+    return Dag.from_edges(deep_circuit(levels, nodes, seed=0), nodes=nodes)
 
 
 def flywire_dag(nodes: int = FLYWIRE_NODES) -> Dag:
@@ -108,3 +118,15 @@ def deep_circuit(levels: int = 8_686, nodes: int = 101_000, *, seed: int) -> Edg
     second = rng.random(len(target)) < 0.57
     edges = np.concatenate((np.stack((before, target), -1), np.stack((other, target), -1)[second]))
     return np.unique(edges, axis=0).astype(np.int64)
+
+
+def write_cases(folder: Path, most_edges: int = 2_000_000) -> None:
+    """Write the graphs of up to so many edges, one of each name, as npz files."""
+    for case in cases(None, quick=False):
+        path = folder / f"{case.name}.npz"
+        if len(case.edges) <= most_edges and not path.exists():
+            np.savez_compressed(path, edges=case.edges.astype(np.int32), nodes=case.nodes)
+
+
+if __name__ == "__main__":
+    write_cases(Path(sys.argv[1]))

@@ -29,6 +29,7 @@ NAMES = (
     "gpu_heuristics",
     "gpu_tiling",
 )
+SUITE = [f"tests/engine/test_{name}.py" for name in NAMES]
 MEMCHECK_TESTS = ["tests/engine/test_contract.py", "-k", "test_zoo and gpu and float32 and not chain"]
 MEMCHECK = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86"]
 
@@ -66,9 +67,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=900.0, help="time limit")
-    parser.add_argument(
-        "--names", nargs="+", choices=NAMES, default=NAMES, help="parts of the suite, such as recurrent"
-    )
+    parser.add_argument("--select", default="gpu", help="an expression of pytest's -k")
     parser.add_argument("--no-checker", action="store_true", help="skip the memory checker")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -79,7 +78,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder, of = Path(name), options.processes
-        arguments = [*(f"tests/engine/test_{name}.py" for name in options.names), "-k", "gpu"]
+        arguments = [*SUITE, "-k", options.select]
         shards = [Shard(f"shard {i}", arguments, [], folder, FOURWARD_SHARE=f"{i}/{of}") for i in range(of)]
         if options.no_checker or shutil.which(MEMCHECK[0]) is None:
             print(f"{MEMCHECK[0]} isn't installed, or was skipped: memory accesses aren't checked.", flush=True)

@@ -21,26 +21,26 @@ STRATEGIES = {
     "tiled segments of many slices": (packing.TILED, LaunchConfig("tiled_segments", 8, 4, 2, 0, True)),
     "csr persistent": (packing.CSR, LaunchConfig("csr_persistent", 32, 8, 4, 8)),
     "csr per level": (packing.CSR, LaunchConfig("csr_per_level", 32, 8, 4, 16)),
-    "csr walks": (packing.CSR, LaunchConfig("csr_walks", 32, 8, 4, 16)),
-    "csr walks of few slots": (packing.CSR, LaunchConfig("csr_walks", 32, 8, 4, 16)),
+    "csr fused": (packing.CSR, LaunchConfig("csr_fused", 32, 8, 4, 16)),
+    "csr fused of few slots": (packing.CSR, LaunchConfig("csr_fused", 32, 8, 4, 16)),
     "csr per level of high degree": (packing.CSR, LaunchConfig("csr_per_level", 32, 32, 4, 4)),
 }
 
 
-def walk_most(plan, _layout, few_slots=False):
-    """Walks of nearly all levels; with few slots, rows are copied again, and some levels can't be walked."""
+def fused_most(plan, _layout, few_slots=False):
+    """Nearly all levels are fused; with few slots, rows are copied again, and some levels can't be fused."""
     levels = plan.num_levels
     runs = [(0, levels // 3), (levels // 3 + 1, levels)] if few_slots else [(0, levels)]
     runs = [(low, high) for low, high in runs if low < high]
-    return packing.WalkConfig(runs, 2, 2, 24) if few_slots else packing.WalkConfig(runs, 4, 4, 1024)
+    return packing.FusedConfig(runs, 2, 2, 40) if few_slots else packing.FusedConfig(runs, 4, 4, 1024)
 
 
 def force(name, monkeypatch):
     """Compute all networks from now on with this strategy."""
     layout, config = STRATEGIES[name]
     monkeypatch.setattr(engine, "choose_layout", lambda plan: layout)
-    if "walks" in name:
-        monkeypatch.setattr(engine, "choose_walks", partial(walk_most, few_slots="few" in name))
+    if "fused" in name:
+        monkeypatch.setattr(engine, "choose_fused", partial(fused_most, few_slots="few" in name))
     monkeypatch.setattr(heuristics, "choose_config", lambda *_: config)
     if "segments" in name:
         for module in (packing, heuristics):

@@ -38,6 +38,15 @@ def test_every_strategy_on_odd_graphs(strategy, name):
     assert_equal_results(run("gpu", dag, torch.float64, **options), want, torch.float64)
 
 
+def test_hubs_in_every_strategy(strategy):
+    """A neuron with 90 edges into it, and 90 out of it: fused levels divide its sums."""
+    first, hub, last = range(1, 91), 91, range(92, 182)
+    edges = [(0, v) for v in first] + [(u, hub) for u in first] + [(hub, v) for v in last] + [(v, 182) for v in last]
+    dag = Dag.from_edges(edges, nodes=183)
+    want = run("reference", dag, torch.float64, activation="tanh", dropout=0.2)
+    assert_equal_results(run("gpu", dag, torch.float64, activation="tanh", dropout=0.2), want, torch.float64)
+
+
 @pytest.mark.parametrize(("inputs", "neurons"), [(1, 31), (5, 70), (8, 33), (9, 33), (32, 32), (33, 33), (31, 65)])
 def test_panel_boundaries(inputs, neurons):
     rng = np.random.default_rng(inputs)

@@ -1,4 +1,4 @@
-"""The launches of the CSR layout: one for all levels, or one for each or for a walk, captured as a CUDA graph."""
+"""The launches of the CSR layout: one for all levels, or one for each or for a fused run, captured as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fourward.engine._gpu.csr_kernels import (
     csr_weight_grad_kernel,
 )
 from fourward.engine._gpu.cuda_graphs import find_graphs
+from fourward.engine._gpu.fused_launch import FusedRuns, fit
+from fourward.engine._gpu.fused_schedule import FusedRun
 from fourward.engine._gpu.kernel_launch import Launch, placeholders
 from fourward.engine._gpu.launch_key import FORWARD_TENSORS, LaunchKey
 from fourward.engine._gpu.pointer_table import NUM_SLOTS, write_addresses_kernel
-from fourward.engine._gpu.walk_launch import Walks, fit
-from fourward.engine._gpu.walk_schedule import Walk
 
 _FORWARD = (*FORWARD_TENSORS, "scratch", "table")
 _BACKWARD = (*BACKWARD_SLOTS, "packed_plan", "table")
@@ -37,12 +37,12 @@ class _Pass:
     def __init__(self, key: LaunchKey, slots: Sequence[str]) -> None:
         self.key, self.config, self.shared = key, key.config, key.arguments
         self.persistent = self.config.strategy == "csr_persistent"
-        walks = self.config.strategy == "csr_walks" and fit(key)
-        self.walks = Walks(key, slots is BACKWARD_SLOTS, slots) if walks else None
+        fused = self.config.strategy == "csr_fused" and fit(key)
+        self.fused = FusedRuns(key, slots is BACKWARD_SLOTS, slots) if fused else None
 
     def allocate_scratch(self, like: Tensor) -> Tensor:
-        """Memory for the streams of walks; another tensor if there are none."""
-        return like if self.walks is None else self.walks.allocate(like)
+        """Memory for the streams of fused runs; another tensor if there are none."""
+        return like if self.fused is None else self.fused.allocate(like)
 
     def read_levels(self, packed_plan: Tensor) -> list[tuple[int, int]]:
         """The positions of each level; read from the GPU once."""
@@ -53,29 +53,29 @@ class _Pass:
         levels: list[tuple[int, int]] = read["levels"]
         return levels
 
-    def read_walks(self, packed_plan: Tensor) -> dict[int, tuple[int, Walk]]:
-        """Each walk with its index, by its first level; read from the GPU once."""
-        if self.walks is None:
+    def read_fused_runs(self, packed_plan: Tensor) -> dict[int, tuple[int, FusedRun]]:
+        """Each fused run with its index, by its first level; read from the GPU once."""
+        if self.fused is None:
             return {}
-        read, name = find_graphs(packed_plan).read, "back_walks" if self.walks.backward else "walks"
+        read, name = find_graphs(packed_plan).read, "back_fused_runs" if self.fused.backward else "fused_runs"
         if name not in read:
-            read[name] = {walk.low: (i, walk) for i, walk in enumerate(self.walks.read(packed_plan))}
-        walks: dict[int, tuple[int, Walk]] = read[name]
-        return walks
+            read[name] = {run.low: (i, run) for i, run in enumerate(self.fused.read(packed_plan))}
+        runs: dict[int, tuple[int, FusedRun]] = read[name]
+        return runs
 
     def launch_levels(
         self, levels: Sequence[tuple[int, int]], launch: Launch, tensors: tuple[Tensor, ...], packed_plan: Tensor,
         table: Tensor,
     ) -> None:  # fmt: skip
-        """Launch levels, given in the order of the pass by their positions, or walks of several."""
-        walks, now = self.read_walks(packed_plan), 0
-        if self.walks is not None:
-            self.walks.launch_fill(packed_plan, table)
+        """Launch levels, given in the order of the pass by their positions, or fused runs of several."""
+        runs, now = self.read_fused_runs(packed_plan), 0
+        if self.fused is not None:
+            self.fused.launch_fill(packed_plan, table)
         while now < len(levels):
-            if self.walks is not None and now in walks:
-                index, walk = walks[now]
-                self.walks.launch(index, walk, packed_plan, table)
-                now = walk.high
+            if self.fused is not None and now in runs:
+                index, run = runs[now]
+                self.fused.launch(index, run, packed_plan, table)
+                now = run.high
                 continue
             low, high = levels[now]
             launch.replace(self.grid(high - low, self.config.block_n), low=low, high=high)(tensors)

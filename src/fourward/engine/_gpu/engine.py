@@ -9,7 +9,7 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from fourward.engine._gpu.heuristics import choose_layout, choose_walks, describe
+from fourward.engine._gpu.heuristics import choose_fused, choose_layout, describe
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
 from fourward.engine._gpu.recurrent import GpuRecurrentRunner
@@ -72,7 +72,7 @@ class Gpu(KernelEngine):
 
         def prepare(plan: Plan) -> Runner:
             layout = choose_layout(plan)
-            return _GpuRunner(plan, *pack(plan, layout, choose_walks(plan, layout)), self.ops)
+            return _GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout)), self.ops)
 
         return prepare_pruned(plan, prepare)
 

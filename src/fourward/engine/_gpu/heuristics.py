@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape, WalkConfig
+from fourward.engine._gpu import cuda_kernels
+from fourward.engine._gpu.fused_schedule import GROUPS, max_slots
+from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, FusedConfig, Shape
 from fourward.engine._gpu.recurrent_packing import RecurrentShape
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
-from fourward.engine._gpu.walk_schedule import max_slots
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
 from fourward.plan.activations import ACTIVATIONS
@@ -23,14 +25,15 @@ SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
-WALK_SHARED_BYTES = 227 << 10  #: of a block that walks: all that a block of compute capability 9.0 may have
+MAX_FUSED_WIDTH = 512  #: neurons of a level that one block computes in less time than a launch takes
+FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
 class LaunchConfig(NamedTuple):
     """How a batch is computed."""
 
-    strategy: str  #: "tiled", "tiled_segments", "csr_persistent", "csr_per_level" or "csr_walks"
+    strategy: str  #: "tiled", "tiled_segments", "csr_persistent", "csr_per_level" or "csr_fused"
     block_b: int  #: samples in a slice
     unroll: int  #: tiled: unrolled steps of a sweep; CSR: edges of a neuron that are loaded at once
     num_warps: int
@@ -68,19 +71,32 @@ def narrow_runs(plan: Plan, widest: int, shortest: int = 4) -> list[tuple[int, i
     return [(int(low), int(high)) for low, high in edges.reshape(-1, 2) if high - low >= shortest]
 
 
-def walk_config(runs: list[tuple[int, int]], warps: int, k: int) -> WalkConfig:
-    """Walks of these levels, with all slots that shared memory has room for."""
-    return WalkConfig(runs, warps, k, max_slots(warps, k, WALK_SHARED_BYTES))
+def fused_config(runs: list[tuple[int, int]], warps: int, k: int) -> FusedConfig:
+    """FusedRuns of these levels, with all slots that shared memory has room for."""
+    return FusedConfig(runs, warps, k, max_slots(warps, k, FUSED_SHARED_BYTES))
 
 
-def choose_walks(plan: Plan, layout: int) -> WalkConfig | None:
-    """The levels that are walked; None if there are none."""
-    return None
+def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
+    """The levels that are fused; None if there are none."""
+    if layout == TILED or cuda_kernels.why_unavailable() is not None:
+        return None
+    runs = narrow_runs(plan, MAX_FUSED_WIDTH)
+    if not runs:
+        return None
+    width = np.diff(plan.level_start)
+    neuron_edges = np.diff(plan.edge_start)[plan.dag.num_inputs :]
+    level_edges = np.add.reduceat(neuron_edges, plan.level_start[:-1] - plan.dag.num_inputs)
+    inside = np.concatenate([np.arange(low, high) for low, high in runs])
+    degree = level_edges[inside].sum() / width[inside].sum()
+    k = 2 if degree < 3 else 4 if degree < 24 else 8
+    load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
+    warps = min(max(1 << math.ceil(math.log2(max(load / GROUPS, 1))), 4), 16)
+    return fused_config(runs, warps, k)
 
 
 @lru_cache(maxsize=256)
 def tuned_config(layout: int, neurons: int, panels: int, edges: int, levels: int, batch: int) -> LaunchConfig:
-    """The configuration that was measured to be fastest for such a network and batch."""
+    """The configuration that was measured to be fastest for such a network and batch, without fused levels."""
     if layout == TILED:
         strategy = "tiled" if panels <= MAX_SEGMENT else "tiled_segments"
         if batch <= SATURATING_BATCH:
@@ -89,14 +105,33 @@ def tuned_config(layout: int, neurons: int, panels: int, edges: int, levels: int
     persistent, per_level = estimate_csr_times(neurons, edges, levels, batch)
     if persistent < per_level:
         return LaunchConfig("csr_persistent", SLICE_WIDTH[CSR], unroll=8, num_warps=4, block_n=8)
+    return per_level_config(neurons, edges, batch)
+
+
+def per_level_config(neurons: int, edges: int, batch: int) -> LaunchConfig:
+    """A launch for each level."""
     if edges <= 24 * neurons and edges * batch > 5e7:
         return LaunchConfig("csr_per_level", SLICE_WIDTH[CSR], unroll=8, num_warps=4, block_n=16)
     return LaunchConfig("csr_per_level", SLICE_WIDTH[CSR], unroll=32, num_warps=4, block_n=4)
 
 
+def estimate_fused_time(shape: Shape, batch: int) -> float:
+    """Microseconds of a forward pass in CSR with fused levels on an H200."""
+    rounds = shape.fused_header_count / (shape.fused_warps * GROUPS)
+    lines = shape.fused_line_count / shape.fused_warps
+    waves = -(-batch // SATURATING_BATCH)
+    share = shape.fused_levels / max(shape.levels, 1)  # of the other levels, launches and work
+    others = (shape.levels - shape.fused_levels) * 2.0 + shape.edges * (1 - share) * batch * 1.5e-6
+    return waves * (0.14 * rounds + 0.03 * lines) + others
+
+
 def choose_config(shape: Shape, batch: int) -> LaunchConfig:
     """The configuration for a batch of this size."""
     neurons = shape.nodes - shape.inputs
+    if shape.fused_warps and estimate_fused_time(shape, batch) < min(
+        estimate_csr_times(neurons, shape.edges, shape.levels, batch)
+    ):
+        return per_level_config(neurons, shape.edges, batch)._replace(strategy="csr_fused")
     return tuned_config(shape.layout, neurons, shape.panels, shape.edges, shape.levels, batch)
 
 
@@ -152,6 +187,10 @@ def describe(shape: Shape) -> str:
     if shape.levels == 0:
         return "copies x: all nodes are inputs"
     reason = "tiles would take more time or memory"
+    if config.strategy == "csr_fused":
+        launches = shape.fused_count + shape.levels - shape.fused_levels
+        levels = f"{shape.fused_levels:,} of {pluralize(shape.levels, 'level')}, which are narrow, are fused"
+        return f"CSR: {levels} with activations in shared memory; {launches:,} launches in all; {reason}"
     if config.strategy == "csr_persistent":
         return f"CSR: all {shape.levels:,} levels, which are narrow, in one persistent launch; {reason}"
     return f"CSR: one launch for each of {shape.levels:,} levels at a batch of 128; {reason}"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fourward._arrays import IntArray
+from fourward.engine._gpu.fused_schedule import backward_gather, build_streams, forward_gather
 from fourward.engine._gpu.tiling import TILE_SIZE, Tiles, count_blocks, cut_tiles
-from fourward.engine._gpu.walk_schedule import backward_gather, build_streams, forward_gather
 from fourward.plan._plan import Plan
 
 ALIGN = 16  #: elements; every field starts at a multiple of this
@@ -42,15 +42,16 @@ class Shape(NamedTuple):
     empty_tiles: int  #: forward slots without a tile
     backward_empty_tiles: int  #: backward slots without a tile
     levels: int
-    walk_warps: int  #: of a block; 0 if no levels are walked
-    walk_k: int  #: edges of a neuron in a line
-    walk_slots: int
-    walk_count: int
-    walk_header_count: int
-    walk_line_count: int
-    back_walk_count: int
-    back_walk_header_count: int
-    back_walk_line_count: int
+    fused_warps: int  #: warps of a block; 0 if no levels are fused
+    fused_k: int  #: edges of a neuron in a line
+    fused_slots: int
+    fused_count: int
+    fused_levels: int
+    fused_header_count: int
+    fused_line_count: int
+    back_fused_count: int
+    back_fused_header_count: int
+    back_fused_line_count: int
     # One element for each row:
     code: int  #: its activation
     node: int
@@ -86,15 +87,15 @@ class Shape(NamedTuple):
     out_edge: int
     output_row: int  #: the row of each output
     node_row: int  #: the row of each node
-    # CSR, levels that are walked: `walk_schedule.Streams` of each direction
-    walks: int  #: 5 numbers for each `Walk`
-    walk_warp_lines: int
-    walk_headers: int
-    walk_lines: int
-    back_walks: int
-    back_walk_warp_lines: int
-    back_walk_headers: int
-    back_walk_lines: int
+    # CSR, levels that are fused: `fused_schedule.Streams` of each direction
+    fused_runs: int  #: 5 numbers for each `FusedRun`
+    fused_warp_lines: int
+    fused_headers: int
+    fused_lines: int
+    back_fused_runs: int
+    back_fused_warp_lines: int
+    back_fused_headers: int
+    back_fused_lines: int
 
     def __hash__(self) -> int:
         """Hash a few fields only, since every call of a network looks up its launches by its shape."""
@@ -121,8 +122,8 @@ def count_direct_inputs(inputs: int) -> int:
     return 1 << (inputs - 1).bit_length() if 0 < inputs <= MAX_DIRECT_INPUTS else 0
 
 
-class WalkConfig(NamedTuple):
-    """Which levels are walked, and how; `walk_schedule` says what a walk is."""
+class FusedConfig(NamedTuple):
+    """Which levels are fused, and how; `fused_schedule` says what that means."""
 
     runs: list[tuple[int, int]]  #: the first level of each run, and one after its last
     warps: int
@@ -130,9 +131,9 @@ class WalkConfig(NamedTuple):
     slots: int
 
 
-def pack(plan: Plan, layout: int, walks: WalkConfig | None = None) -> tuple[Tensor, Shape]:
+def pack(plan: Plan, layout: int, fused: FusedConfig | None = None) -> tuple[Tensor, Shape]:
     """Pack a plan, and return the tensor and its shape."""
-    sizes, fields = _tiled_fields(plan) if layout == TILED else _csr_fields(plan, walks)
+    sizes, fields = _tiled_fields(plan) if layout == TILED else _csr_fields(plan, fused)
     packed, offsets = join_fields(fields)
     dag = plan.dag
     counts = {"nodes": dag.num_nodes, "inputs": dag.num_inputs, "outputs": dag.num_outputs, "edges": dag.num_edges}
@@ -254,7 +255,7 @@ def _assign_slots(
     return {"forward_slot": forward, "backward_slot": backward, "empty_slot": empty_slot}, sizes
 
 
-def _csr_fields(plan: Plan, walks: WalkConfig | None) -> tuple[dict[str, int], dict[str, IntArray]]:
+def _csr_fields(plan: Plan, fused: FusedConfig | None) -> tuple[dict[str, int], dict[str, IntArray]]:
     """Sizes, and fields by name."""
     nodes = plan.dag.num_nodes
     edge, out_edge_start = plan.edges_by_source()
@@ -265,17 +266,17 @@ def _csr_fields(plan: Plan, walks: WalkConfig | None) -> tuple[dict[str, int], d
     }  # fmt: skip
     rows = row_fields(plan, np.arange(nodes), nodes)
     sizes = {"rows": nodes, "levels": plan.num_levels}
-    if walks is not None:
-        walk_sizes, walk_fields = _walk_fields(plan, walks, rows)
-        sizes, fields = sizes | walk_sizes, fields | walk_fields
+    if fused is not None:
+        fused_sizes, fused_fields = _fused_fields(plan, fused, rows)
+        sizes, fields = sizes | fused_sizes, fields | fused_fields
     return sizes, rows | fields
 
 
-def _walk_fields(
-    plan: Plan, config: WalkConfig, row_fields: dict[str, IntArray]
+def _fused_fields(
+    plan: Plan, config: FusedConfig, row_fields: dict[str, IntArray]
 ) -> tuple[dict[str, int], dict[str, IntArray]]:
     """Sizes, and fields by name."""
-    sizes = {"walk_warps": config.warps, "walk_k": config.k, "walk_slots": config.slots}
+    sizes = {"fused_warps": config.warps, "fused_k": config.k, "fused_slots": config.slots}
     fields: dict[str, IntArray] = {}
     backwards = [(plan.num_levels - high, plan.num_levels - low) for low, high in reversed(config.runs)]
     for prefix, gather, runs in (
@@ -283,10 +284,15 @@ def _walk_fields(
         ("back_", backward_gather(plan), backwards),
     ):
         streams = build_streams(gather, runs, row_fields, config.warps, config.k, config.slots)
-        sizes[f"{prefix}walk_count"] = len(streams.walks)
-        sizes[f"{prefix}walk_header_count"] = len(streams.headers)
-        sizes[f"{prefix}walk_line_count"] = len(streams.lines)
-        fields[f"{prefix}walks"] = np.array(streams.walks, np.int64).ravel()
-        fields[f"{prefix}walk_warp_lines"] = streams.warp_lines.ravel()
-        fields[f"{prefix}walk_headers"], fields[f"{prefix}walk_lines"] = streams.headers.ravel(), streams.lines.ravel()
+        sizes[f"{prefix}fused_count"] = len(streams.runs)
+        if not prefix:
+            sizes["fused_levels"] = sum(run.high - run.low for run in streams.runs)
+        sizes[f"{prefix}fused_header_count"] = len(streams.headers)
+        sizes[f"{prefix}fused_line_count"] = len(streams.lines)
+        fields[f"{prefix}fused_runs"] = np.array(streams.runs, np.int64).ravel()
+        fields[f"{prefix}fused_warp_lines"] = streams.warp_lines.ravel()
+        fields[f"{prefix}fused_headers"], fields[f"{prefix}fused_lines"] = (
+            streams.headers.ravel(),
+            streams.lines.ravel(),
+        )
     return sizes, fields

@@ -1,4 +1,4 @@
-"""The launches of walks: kernels of walk.cu, compiled for a network's types and activations."""
+"""The launches of fused runs: kernels of fused.cu, compiled for a network's types and activations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, float64_bits, threshold
 from fourward.engine._gpu.cuda_kernels import CudaModule
-from fourward.engine._gpu.walk_schedule import GROUPS, HEADER_WORDS, LANES, Walk, ring_bytes, shared_bytes
+from fourward.engine._gpu.fused_schedule import GROUPS, HEADER_WORDS, LANES, FusedRun, ring_bytes, shared_bytes
 from fourward.plan.activations import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -76,24 +76,24 @@ def _activation_macros(codes: int) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _module(
-    x: torch.dtype, weight: torch.dtype, acc: torch.dtype, k: int, warps: int, block_b: int, codes: int, has_bias: bool,
+    x: torch.dtype, weight: torch.dtype, acc: torch.dtype, k: int, warps: int, block_b: int, codes: int,
     has_dropout: bool, save_z: bool, device: torch.device,
 ) -> CudaModule:  # fmt: skip
     types = {"X": _CPP_TYPES[x], "W": _CPP_TYPES[weight], "A": _CPP_TYPES[acc]}
     sizes = {"K": k, "WARPS": warps, "LANES": LANES, "GROUPS": GROUPS, "BLOCK_B": block_b}
-    flags = {"HAS_BIAS": has_bias, "HAS_DROPOUT": has_dropout, "SAVE_Z": save_z}
+    flags = {"HAS_DROPOUT": has_dropout, "SAVE_Z": save_z}
     factors = {"NODE_FACTOR": f"{NODE_FACTOR}u", "SAMPLE_FACTOR": f"{SAMPLE_FACTOR}u"}
     numbers = {name: str(int(value)) for name, value in (sizes | flags).items()}
-    return CudaModule("walk.cu", types | numbers | factors | _activation_macros(codes), device)
+    return CudaModule("fused.cu", types | numbers | factors | _activation_macros(codes), device)
 
 
 def _shared_bytes(key: LaunchKey) -> int:
-    return shared_bytes(key.shape.walk_warps, key.shape.walk_k, key.shape.walk_slots, key.acc_dtype.itemsize)
+    return shared_bytes(key.shape.fused_warps, key.shape.fused_k, key.shape.fused_slots, key.acc_dtype.itemsize)
 
 
 def fit(key: LaunchKey) -> bool:
-    """Whether a block of this device has enough shared memory for the walks of a plan, if it has any."""
-    if not key.shape.walk_warps:
+    """Whether a block of this device has enough shared memory for the fused runs of a plan, if it has any."""
+    if not key.shape.fused_warps:
         return False
     if key.device.type != "cuda":
         return _shared_bytes(key) <= EMULATED_SHARED_BYTES
@@ -101,8 +101,8 @@ def fit(key: LaunchKey) -> bool:
     return bool(_shared_bytes(key) <= properties.shared_memory_per_block_optin)
 
 
-class Walks:
-    """All walks of a pass of one direction.
+class FusedRuns:
+    """All fused runs of a pass of one direction.
 
     Args:
         key: The pass.
@@ -114,29 +114,31 @@ class Walks:
         shape = self.shape = key.shape
         self.key, self.backward, self.slots = key, backward, {name: i for i, name in enumerate(slots)}
         self.headers, self.lines = (
-            (shape.back_walk_header_count, shape.back_walk_line_count)
+            (shape.back_fused_header_count, shape.back_fused_line_count)
             if backward
-            else (shape.walk_header_count, shape.walk_line_count)
+            else (shape.fused_header_count, shape.fused_line_count)
         )
         size = key.acc_dtype.itemsize
-        rings, self.shared_bytes = ring_bytes(shape.walk_k, size), _shared_bytes(key)
-        self.slot_bytes = self.shared_bytes - shape.walk_warps * rings
+        rings, self.shared_bytes = ring_bytes(shape.fused_k, size), _shared_bytes(key)
+        self.slot_bytes = self.shared_bytes - shape.fused_warps * rings
         module = _module(
-            key.dtype, key.weight_dtype, key.acc_dtype, shape.walk_k, shape.walk_warps, key.config.block_b, shape.codes,
-            key.has_bias, key.dropout_p is not None, key.save_z, key.device,
+            key.dtype, key.weight_dtype, key.acc_dtype, shape.fused_k, shape.fused_warps, key.config.block_b,
+            shape.codes, key.dropout_p is not None, key.save_z, key.device,
         )  # fmt: skip
         self.fill = module.kernel("fill_streams", _FILL)
-        name, signature = ("walk_backward", _BACKWARD) if backward else ("walk_forward", _FORWARD)
+        name, signature = ("fused_backward", _BACKWARD) if backward else ("fused_forward", _FORWARD)
         self.kernel = module.kernel(name, signature, self.shared_bytes)
         # Rings read beyond the last stream, by a ring at most.
-        line_bytes = GROUPS * shape.walk_k * (4 + size)
+        line_bytes = GROUPS * shape.fused_k * (4 + size)
         self.scratch_bytes = self.headers * HEADER_WORDS * 4 + self.lines * line_bytes + rings
 
-    def read(self, packed_plan: Tensor) -> list[Walk]:
-        """All walks, read from the GPU."""
+    def read(self, packed_plan: Tensor) -> list[FusedRun]:
+        """All fused runs, read from the GPU."""
         shape = self.shape
-        start, count = (shape.back_walks, shape.back_walk_count) if self.backward else (shape.walks, shape.walk_count)
-        return [Walk(*row) for row in packed_plan[start : start + 5 * count].view(count, 5).tolist()]
+        start, count = (
+            (shape.back_fused_runs, shape.back_fused_count) if self.backward else (shape.fused_runs, shape.fused_count)
+        )
+        return [FusedRun(*row) for row in packed_plan[start : start + 5 * count].view(count, 5).tolist()]
 
     def allocate(self, like: Tensor) -> Tensor:
         """Memory for the streams of a pass."""
@@ -146,31 +148,31 @@ class Walks:
         """Fill weights and biases into the streams."""
         plan, shape, backward = packed_plan.data_ptr(), self.shape, self.backward
         self.fill.launch(
-            min(-(-max(self.lines * GROUPS * shape.walk_k, self.headers) // 256), 2048), 256, 0, self.key.device,
+            min(-(-max(self.lines * GROUPS * shape.fused_k, self.headers) // 256), 2048), 256, 0, self.key.device,
             table=table.data_ptr(),
             weight_slot=self.slots["weight"],
-            bias_slot=self.slots.get("bias", 0),
+            bias_slot=self.slots.get("bias", -1) if self.key.has_bias else -1,  # deltas need no biases
             scratch_slot=self.slots["scratch"],
             row_columns=plan + 4 * (shape.node_column if self.key.all_nodes else shape.output_column),
-            plan_headers=plan + 4 * (shape.back_walk_headers if backward else shape.walk_headers),
-            plan_lines=plan + 4 * (shape.back_walk_lines if backward else shape.walk_lines),
+            plan_headers=plan + 4 * (shape.back_fused_headers if backward else shape.fused_headers),
+            plan_lines=plan + 4 * (shape.back_fused_lines if backward else shape.fused_lines),
             headers=self.headers,
             lines=self.lines,
         )  # fmt: skip
 
-    def launch(self, index: int, walk: Walk, packed_plan: Tensor, table: Tensor) -> None:
-        """Launch a walk, the one of this index."""
+    def launch(self, index: int, run: FusedRun, packed_plan: Tensor, table: Tensor) -> None:
+        """Launch a fused run, the one of this index."""
         key, shape = self.key, self.shape
-        warp_lines = shape.back_walk_warp_lines if self.backward else shape.walk_warp_lines
+        warp_lines = shape.back_fused_warp_lines if self.backward else shape.fused_warp_lines
         p = key.dropout_p
         arguments = {
             "table": table.data_ptr(),
             **{f"{name}_slot": self.slots[name] for name in ("saved", "key", "scratch")},
-            "warp_lines": packed_plan.data_ptr() + 4 * (warp_lines + index * shape.walk_warps),
+            "warp_lines": packed_plan.data_ptr() + 4 * (warp_lines + index * shape.fused_warps),
             "headers": self.headers,
-            "first_header": walk.first_header,
-            "first_line": walk.first_line,
-            "rounds": walk.rounds,
+            "first_header": run.first_header,
+            "first_line": run.first_line,
+            "rounds": run.rounds,
             "slot_bytes": self.slot_bytes,
             "rows": shape.rows,
             "slices": key.slices,
@@ -181,4 +183,4 @@ class Walks:
             arguments |= {f"{name}_slot": self.slots[name] for name in ("deltas", "out_grad")}
             arguments |= {"B": key.batch, "columns": key.columns}
         grid = -(-key.batch // LANES)
-        self.kernel.launch(grid, shape.walk_warps * 32, self.shared_bytes, key.device, **arguments)
+        self.kernel.launch(grid, shape.fused_warps * 32, self.shared_bytes, key.device, **arguments)

@@ -1,12 +1,12 @@
-// A walk: one thread block computes a run of narrow levels alone, for LANES samples, with activations in shared memory.
+// Fused levels: one thread block computes a run of narrow levels, for LANES samples, with activations in shared memory.
 //
 // A level costs what its longest chain of instructions takes, about 0.1 microseconds, where a launch costs 2. Blocks never
 // wait for each other. A row of LANES activations lives in a slot of shared memory from its level to that of its last
-// reader (`walk_schedule`), so that all gathers are reads of shared memory. What a warp has to do is a stream that it
+// reader (`fused_schedule`), so that all gathers are reads of shared memory. What a warp has to do is a stream that it
 // copies ahead of itself into rings: per round a header for each of its GROUPS neurons, then lines of edges, K for each.
 //
-// Macros: X, W, A are the types of activations, weights and sums; K, WARPS, LANES, GROUPS; HAS_BIAS, HAS_DROPOUT,
-// SAVE_Z; ACTIVATE(code, z) and ACTIVATION_BACKWARD(code, z, a, grad) from the table of activations.
+// Macros: X, W, A are the types of activations, weights and sums; K, WARPS, LANES, GROUPS; HAS_DROPOUT, SAVE_Z;
+// ACTIVATE(code, z) and ACTIVATION_BACKWARD(code, z, a, grad) from the table of activations.
 
 #ifdef EMULATED
 #include "emulated_cuda.h"
@@ -48,7 +48,13 @@ __device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_grou
 template <int PENDING> __device__ __forceinline__ void wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
+// A pointer that was loaded from memory: the compiler can't know that it is one to global memory.
+template <typename T> __device__ __forceinline__ T *global(T *at) {
+    __builtin_assume(__isGlobal(at));
+    return at;
+}
 #else
+template <typename T> T *global(T *at) { return at; }
 float to_sum(half_t x) { return half_to_float(x.bits); }
 void put(half_t *at, float x) { at->bits = float_to_half(x); }
 void put(bfloat16_t *at, float x) { at->bits = float_to_bfloat16(x); }
@@ -67,7 +73,8 @@ struct alignas(16) Header {
     int column;     // once filled, its column of the result; -1: none
     int node;       // what dropout draws by
 };
-enum { ITERATIONS = (1 << 20) - 1, BARRIER = 1 << 20, COPY = 1 << 21, HIDDEN = 1 << 22 };
+enum { ONE = -2 }; // instead of an edge in plan_lines: a part of a sum, whose weight is 1
+enum { ITERATIONS = (1 << 20) - 1, BARRIER = 1 << 20, COPY = 1 << 21, HIDDEN = 1 << 22, PARTIAL = 1 << 23 };
 
 enum {
     LINE_EDGES = GROUPS * K,                           // of one line: K of each neuron of a warp
@@ -82,7 +89,8 @@ enum {
     RING_BYTES = CHUNKS * CHUNK_BYTES + HEADER_CHUNKS * HEADER_CHUNK, // of a warp
 };
 
-// Replaces indices by values: weights (0 for padding) and biases. `plan_*` are parts of the packed plan.
+// Replaces indices by values: weights (0 for padding) and biases (unless bias_slot is -1). `plan_*` are parts of the
+// packed plan.
 extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int bias_slot, int scratch_slot,
                                         const int *row_columns, const int *plan_headers, const int *plan_lines,
                                         i64 headers, i64 lines) {
@@ -92,7 +100,7 @@ extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int b
     for (i64 i = first; i < headers; i += stride) {
         Header h = ((const Header *)plan_headers)[i];
         A bias = 0;
-        if (HAS_BIAS && h.bias[0] >= 0) bias = to_sum(((const W *)table[2 + bias_slot])[h.bias[0]]);
+        if (bias_slot >= 0 && h.bias[0] >= 0) bias = to_sum(((const W *)table[2 + bias_slot])[h.bias[0]]);
         *(A *)h.bias = bias;
         h.column = h.row < 0 ? -1 : row_columns[h.row];
         if (h.slot > 0) h.slot *= (int)sizeof(A) / 4;
@@ -106,7 +114,19 @@ extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int b
         const int edge = in[LINE_EDGES + j];
         char *at = out + line * LINE_BYTES;
         ((int *)at)[j] = in[j] * ((int)sizeof(A) / 4);
-        ((A *)(at + LINE_EDGES * 4))[j] = edge < 0 ? (A)0 : (A)to_sum(weight[edge]);
+        ((A *)(at + LINE_EDGES * 4))[j] = edge >= 0 ? (A)to_sum(weight[edge]) : edge == ONE ? (A)1 : (A)0;
+    }
+}
+
+// Consecutive numbers of shared memory, as wide as its words are read at once.
+template <int COUNT, typename T> __device__ __forceinline__ void read_vector(T *to, const T *from) {
+    enum { WIDTH = COUNT * sizeof(T) % 16 == 0 ? 16 : 8, PARTS = COUNT * sizeof(T) / WIDTH };
+    struct alignas(WIDTH) Word { T values[WIDTH / sizeof(T)]; };
+    #pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+        const Word word = ((const Word *)from)[i];
+        #pragma unroll
+        for (int j = 0; j < WIDTH / (int)sizeof(T); ++j) to[i * (WIDTH / (int)sizeof(T)) + j] = word.values[j];
     }
 }
 
@@ -115,58 +135,60 @@ struct Stream {
     char *ring;          // CHUNKS of lines, then HEADER_CHUNKS of headers
     const char *headers; // of this warp, in global memory
     const char *lines;
-    int lane, line;      // `line` is the next one to be read
+    int lane;
+    u32 line;            // the next one to be read
     int slots[K];        // of the neuron of this lane: the line that was read last
     A weights[K];
 
-    __device__ __forceinline__ void request_lines(int chunk) {
-        char *to = ring + chunk % CHUNKS * CHUNK_BYTES;
-        for (int i = lane * 16; i < CHUNK_BYTES; i += 512) copy_async(to + i, lines + (i64)chunk * CHUNK_BYTES + i);
+    __device__ __forceinline__ void request_lines(u32 chunk) {
+        copy_ahead<CHUNK_BYTES>(ring + chunk % (u32)CHUNKS * CHUNK_BYTES, lines + (i64)chunk * CHUNK_BYTES);
+    }
+
+    __device__ __forceinline__ void request_headers(u32 chunk) {
+        char *to = ring + CHUNKS * CHUNK_BYTES + chunk % (u32)HEADER_CHUNKS * HEADER_CHUNK;
+        copy_ahead<HEADER_CHUNK>(to, headers + (i64)chunk * HEADER_CHUNK);
+    }
+
+    template <int BYTES> __device__ __forceinline__ void copy_ahead(char *to, const char *from) {
+        #pragma unroll
+        for (int i = 0; i < BYTES; i += 512)
+            if (i + 512 <= BYTES || i + lane * 16 < BYTES) copy_async(to + i + lane * 16, from + i + lane * 16);
         end_group();
     }
 
-    __device__ __forceinline__ void request_headers(int chunk) {
-        char *to = ring + CHUNKS * CHUNK_BYTES + chunk % HEADER_CHUNKS * HEADER_CHUNK;
-        for (int i = lane * 16; i < HEADER_CHUNK; i += 512) copy_async(to + i, headers + (i64)chunk * HEADER_CHUNK + i);
-        end_group();
-    }
-
-    // At the first line of chunk c: all lanes have read chunk c - 1, whose place chunk c + CHUNKS - 1 takes. At least
-    // CHUNKS - 1 groups were requested after chunk c, so all but that many are waited for.
+    // At the first line of chunk c. All lanes have read chunk c - 2, whose place chunk c + CHUNKS - 2 takes: they met at
+    // the barrier of chunk c - 1. At least CHUNKS - 2 groups were requested after chunk c, so all but that many are
+    // waited for.
     __device__ __forceinline__ void read_line() {
-        if (line % CHUNK_LINES == 0) {
-            __syncwarp();
-            request_lines(line / CHUNK_LINES + CHUNKS - 1);
-            wait_group<CHUNKS - 1>();
+        if (line % (u32)CHUNK_LINES == 0) {
+            request_lines(line / (u32)CHUNK_LINES + CHUNKS - 2);
+            wait_group<CHUNKS - 2>();
             __syncwarp();
         }
-        const char *at = ring + line % (CHUNKS * CHUNK_LINES) * LINE_BYTES;
+        const char *at = ring + line % (u32)(CHUNKS * CHUNK_LINES) * LINE_BYTES;
         const int group = lane / LANES;
-        #pragma unroll
-        for (int k = 0; k < K; ++k) slots[k] = ((const int *)at)[group * K + k];
-        #pragma unroll
-        for (int k = 0; k < K; ++k) weights[k] = ((const A *)(at + LINE_EDGES * 4))[group * K + k];
+        read_vector<K>(slots, (const int *)at + group * K);
+        read_vector<K>(weights, (const A *)(at + LINE_EDGES * 4) + group * K);
         ++line;
     }
 
-    __device__ __forceinline__ Header read_header(int round) {
-        const int place = round % (AHEAD * HEADER_CHUNKS);
+    __device__ __forceinline__ Header read_header(u32 round) {
+        const u32 place = round % (u32)(AHEAD * HEADER_CHUNKS);
         const char *at = ring + CHUNKS * CHUNK_BYTES + place * HEADER_BYTES;
         return ((const Header *)at)[lane / LANES];
     }
 
     // Before the rounds 4 c to 4 c + 3, while which the headers of chunk c + 1 are read. Those of chunk c are in
-    // registers: chunk c + HEADER_CHUNKS takes their place.
-    __device__ __forceinline__ void next_headers(int round) {
-        __syncwarp();
-        request_headers(round / AHEAD + HEADER_CHUNKS);
-        wait_group<HEADER_CHUNKS - 1>();
+    // registers. All lanes have read chunk c - 1, whose place chunk c + HEADER_CHUNKS - 1 takes.
+    __device__ __forceinline__ void next_headers(u32 round) {
+        request_headers(round / (u32)AHEAD + HEADER_CHUNKS - 1);
+        wait_group<HEADER_CHUNKS - 2>();
         __syncwarp();
     }
 
     __device__ __forceinline__ void begin() {
-        for (int c = 0; c < CHUNKS - 1; ++c) request_lines(c);
-        for (int c = 0; c < HEADER_CHUNKS; ++c) request_headers(c);
+        for (u32 c = 0; c < CHUNKS - 2; ++c) request_lines(c);
+        for (u32 c = 0; c < HEADER_CHUNKS - 1; ++c) request_headers(c);
         wait_group<0>();
         __syncwarp();
         line = 0;
@@ -175,6 +197,7 @@ struct Stream {
 
     // The sum over the edges of a round, for the neuron and the sample of this lane.
     __device__ __forceinline__ A gather(const char *mine, int iterations, A total) {
+        #pragma unroll 1
         for (int i = 0; i < iterations; ++i) {
             A values[K], w[K];
             #pragma unroll
@@ -204,7 +227,7 @@ __device__ __forceinline__ A dropout_scale(const Header &h, const i64 *key, int 
     return (i64)draw >= threshold ? (A)(1 / (1 - bits_to_double(p_bits))) : (A)0;
 }
 
-// ---------------------------------------------------------------------------------------------------- the walks
+// ---------------------------------------------------------------------------------------------------- the runs
 
 // Block i has the samples i * LANES to i * LANES + LANES - 1, a part of a slice of BLOCK_B. Shared memory: slots, of which
 // slot 0 is always 0 and read by padding, then the rings. `warp_lines` (WARPS) are the first lines of the warps.
@@ -225,11 +248,11 @@ __device__ __forceinline__ A dropout_scale(const Header &h, const i64 *key, int 
     __syncthreads();
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-walk_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, const int *warp_lines, i64 headers,
+fused_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, const int *warp_lines, i64 headers,
              i64 first_header, i64 first_line, int rounds, int slot_bytes, i64 rows, int slices, i64 threshold,
              i64 p_bits) {
     PROLOGUE
-    X *values = (X *)table[2 + saved_slot] + offset, *z_values = values + slices * size;
+    X *values = global((X *)table[2 + saved_slot] + offset), *z_values = values + slices * size;
     const i64 *key = (const i64 *)table[2 + key_slot];
     Header ahead[AHEAD];
     A loaded[AHEAD];
@@ -254,6 +277,7 @@ walk_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, c
                 put(values + (i64)h.row * BLOCK_B, a);
                 if (SAVE_Z) put(z_values + (i64)h.row * BLOCK_B, z);
             }
+            if (h.iterations & PARTIAL) a = z;
             if (h.slot >= 0) *(A *)(mine + h.slot) = a;
             if (h.iterations & BARRIER) __syncthreads();
         }
@@ -261,13 +285,13 @@ walk_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, c
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-walk_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, int deltas_slot, int out_grad_slot,
+fused_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, int deltas_slot, int out_grad_slot,
               const int *warp_lines, i64 headers, i64 first_header, i64 first_line, int rounds, int slot_bytes, i64 rows,
               int slices, i64 threshold, i64 p_bits, int B, int columns) {
     PROLOGUE
-    const X *values = (const X *)table[2 + saved_slot] + offset, *z_values = values + slices * size;
-    A *deltas = (A *)table[2 + deltas_slot] + offset;
-    const X *out_grad = (const X *)table[2 + out_grad_slot] + (i64)sample * columns;
+    const X *values = global((const X *)table[2 + saved_slot] + offset), *z_values = values + slices * size;
+    A *deltas = global((A *)table[2 + deltas_slot] + offset);
+    const X *out_grad = global((const X *)table[2 + out_grad_slot] + (i64)sample * columns);
     const i64 *key = (const i64 *)table[2 + key_slot];
     Header ahead[AHEAD];
     A loaded[AHEAD], loaded_z[AHEAD], loaded_grad[AHEAD];
@@ -309,6 +333,7 @@ walk_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, 
                 d = ACTIVATION_BACKWARD(h.code, z, a, s);
                 deltas[(i64)h.row * BLOCK_B] = d;
             }
+            if (h.iterations & PARTIAL) d = s;
             if (h.slot >= 0) *(A *)(mine + h.slot) = d;
             if (h.iterations & BARRIER) __syncthreads();
         }
@@ -317,6 +342,6 @@ walk_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, 
 
 #ifdef EMULATED
 EMULATED_ENTRY(fill_streams)
-EMULATED_ENTRY(walk_forward)
-EMULATED_ENTRY(walk_backward)
+EMULATED_ENTRY(fused_forward)
+EMULATED_ENTRY(fused_backward)
 #endif

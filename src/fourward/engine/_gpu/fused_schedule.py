@@ -1,11 +1,11 @@
-"""Walks: runs of levels that a thread block computes alone, with activations in slots of shared memory.
+"""Fused runs: consecutive levels that a thread block computes alone, with activations in slots of shared memory.
 
-A walk goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
+A run goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
 sample) computes a neuron. A slot holds a row from the level that computes it to that of its last reader, and is taken
-again from the level after that. Rows that come from before the walk, or whose slot was needed by others, are copied
-from global memory in the level before they are read. Where slots don't suffice, the walk ends.
+again from the level after that. Rows that come from before the run, or whose slot was needed by others, are copied
+from global memory in the level before they are read. Where slots don't suffice, the run ends.
 
-Both directions are walks: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
+Both directions have them: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
 the first, and it reads the deltas of its targets.
 """
 
@@ -17,24 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fourward._arrays import IntArray
+from fourward._arrays import BoolArray, IntArray
 from fourward._jit import cached_njit
 from fourward.plan._plan import Plan
 
-LANES = 8  #: samples of a walk
+LANES = 8  #: samples in a block
 GROUPS = 32 // LANES  #: neurons that a warp computes at once
-ROUNDS_AHEAD = 4  #: rounds whose copies have begun, AHEAD in walk.cu
+ROUNDS_AHEAD = 4  #: rounds whose copies have begun, AHEAD in fused.cu
 #: A copy begins up to ROUNDS_AHEAD levels before its own, and a level may have a single round: the row must be stored
 #: before that, and a barrier passed.
 COPY_DISTANCE = ROUNDS_AHEAD + 2
-BARRIER, COPY, HIDDEN = 1 << 20, 1 << 21, 1 << 22  #: flags of a header
+BARRIER, COPY, HIDDEN, PARTIAL = 1 << 20, 1 << 21, 1 << 22, 1 << 23  #: flags of a header
+ONE = -2  #: in lines, instead of an edge: the weight is 1
 HEADER_WORDS = 8
-_CHUNKS, _HEADER_CHUNKS = 8, 4  # of the rings in walk.cu
+_CHUNKS, _HEADER_CHUNKS = 8, 4  # chunks in the rings of fused.cu
 _MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have more
 
 
 def ring_bytes(k: int, itemsize: int) -> int:
-    """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in walk.cu."""
+    """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in fused.cu."""
     lines = _CHUNKS * max(_MIN_CHUNK_EDGES, GROUPS * k) * (4 + itemsize)
     return lines + _HEADER_CHUNKS * ROUNDS_AHEAD * GROUPS * HEADER_WORDS * 4
 
@@ -52,14 +53,14 @@ def max_slots(warps: int, k: int, available: int) -> int:
 class Gather(NamedTuple):
     """What the nodes of a pass read: node q, neighbour[start[q]:start[q+1]]. Levels count in its direction."""
 
-    level: IntArray  #: (N,) -1: inputs, which no walk computes
+    level: IntArray  #: (N,) -1: inputs, which are never fused
     level_start: IntArray  #: (L+1,) where the nodes of each level start in `node`
     node: IntArray  #: the nodes by level
     start: IntArray
     neighbour: IntArray  #: (E,) the node that is read
 
 
-class Walk(NamedTuple):
+class FusedRun(NamedTuple):
     """A run of levels: where its streams start, in the units of `Streams`."""
 
     low: int  #: first level
@@ -70,13 +71,13 @@ class Walk(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """All walks of a direction, as arrays that a kernel reads."""
+    """All fused runs of a direction, as arrays that a kernel reads."""
 
-    walks: list[Walk]
-    warp_lines: IntArray  #: (walks, warps) the first line of each warp, from the first line of its walk
-    headers: IntArray  #: (H, 8) int32: `Header` in walk.cu
+    runs: list[FusedRun]
+    warp_lines: IntArray  #: (runs, warps) the first line of each warp, from the first line of its run
+    headers: IntArray  #: (H, 8) int32: `Header` in fused.cu
     lines: IntArray  #: (lines, 2, GROUPS, K) int32: byte offsets of slots for float32, then edges by their place in the
-    #: gather lists; -1: padding
+    #: gather lists; -1: padding, ONE: a part of a sum
 
 
 def forward_gather(plan: Plan) -> Gather:
@@ -106,29 +107,30 @@ def _levels(plan: Plan) -> IntArray:
 def build_streams(
     gather: Gather, runs: list[tuple[int, int]], fields: dict[str, IntArray], warps: int, k: int, slots: int
 ) -> Streams:
-    """Schedule walks.
+    """Schedule fused runs.
 
     Args:
         gather: What nodes read.
-        runs: Levels low to high of each walk that is wanted; one ends earlier where slots don't suffice, and another
-            begins after the level that can't be walked.
+        runs: Levels low to high of each run that is wanted; one ends earlier where slots don't suffice, and another
+            begins after the level that can't be fused.
         fields: By node: code, bias_index, node and hidden, as in the packed plan.
         warps: Warps of a block.
         k: Edges of a neuron in a line.
-        slots: Number of slots, without the one that is always 0.
+        slots: Number of slots, without the one that is always 0; two for each lane group are for parts of sums.
     """
-    read_start, read_level = _reads(gather.level, gather.node, gather.start, gather.neighbour)
-    walks: list[Walk] = []
+    slots -= 2 * warps * GROUPS
+    state = new_state(gather)
+    fused: list[FusedRun] = []
     parts: list[tuple[IntArray, ...]] = []
     headers = lines = 0
     for low, high in runs:
         while low < high:
-            schedule = _schedule(*gather, read_start, read_level, low, high, slots)
+            schedule = _schedule(*gather, *state, low, high, slots)
             end = int(schedule[0])
             if end > low:
-                warp_lines, header, line = _emit(gather, schedule, fields, warps, k)
+                warp_lines, header, line = _emit(gather, schedule, state.edge_slot, fields, warps, k, slots)
                 rounds = len(header) // (warps * GROUPS)
-                walks.append(Walk(low, end, rounds, headers, lines))
+                fused.append(FusedRun(low, end, rounds, headers, lines))
                 parts.append((warp_lines, header, line))
                 headers, lines = headers + len(header), lines + len(line)
             low = max(end, low) + 1  # the level in between is computed otherwise
@@ -136,19 +138,40 @@ def build_streams(
                 break
     empty = np.zeros((0, warps), np.int32), np.zeros((0, 8), np.int32), np.zeros((0, 2, GROUPS, k), np.int32)
     joined = [np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True)]
-    return Streams(walks, *joined)
+    return Streams(fused, *joined)
+
+
+class State(NamedTuple):
+    """What is kept from one run to the next."""
+
+    read_start: IntArray  #: (N+1,) node q is read at the levels read_level[read_start[q]:read_start[q+1]], ascending
+    read_level: IntArray
+    upcoming: IntArray  #: (N,) the next read of each node, in read_level
+    slot: IntArray  #: (N,) the slot of each node; 0: none, as between runs
+    item_index: IntArray  #: (N,) the item that gave a node its slot
+    edge_slot: IntArray  #: (E,) the slot that each edge reads, by edge of the gather lists
+
+
+def new_state(gather: Gather) -> State:
+    """The state before the first run."""
+    nodes, edges = len(gather.level), len(gather.neighbour)
+    read_start, read_level = _reads(gather.level, gather.node, gather.start, gather.neighbour)
+    slot, item_index, edge_slot = np.zeros(nodes, np.int32), np.zeros(nodes, np.int64), np.zeros(edges, np.int32)
+    return State(read_start, read_level, read_start[:-1].copy(), slot, item_index, edge_slot)
 
 
 def _emit(
-    gather: Gather, schedule: Any, fields: dict[str, IntArray], warps: int, k: int
+    gather: Gather, schedule: Any, edge_slot: IntArray, fields: dict[str, IntArray], warps: int, k: int, slots: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The streams of a walk: the first line of each warp (1, warps), headers and lines."""
-    _, item_start, item_node, item_slot, edge_slot = schedule
-    place, rounds, barriers = _place_items(gather.start, item_start, item_node, warps * GROUPS)
+    """The streams of a run: the first line of each warp (1, warps), headers and lines."""
+    _, item_start, item_node, item_slot = schedule
+    phase_start, node, slot, first_edge, count, partial = _split_items(
+        gather.start, item_start, item_node, item_slot, warps * GROUPS, k, slots + 1
+    )
+    place, rounds, barriers = _place_items(phase_start, count, warps * GROUPS)
     rounds = -(-rounds // ROUNDS_AHEAD) * ROUNDS_AHEAD
-    degree = np.where(item_node >= 0, np.diff(gather.start)[np.maximum(item_node, 0)], 0)
-    iterations = np.zeros((rounds, warps), np.int64)  # of each round, the most that a neuron of the warp needs
-    np.maximum.at(iterations.reshape(-1), place // GROUPS, -(-degree // k))
+    iterations = np.zeros((rounds, warps), np.int64)  # the most that a neuron of the warp needs in a round
+    np.maximum.at(iterations.reshape(-1), place // GROUPS, -(-count // k))
     first = np.concatenate(([0], np.cumsum(iterations.T.ravel())))  # line of each round of each warp, warps outermost
     round_, warp, group = place // (warps * GROUPS), place // GROUPS % warps, place % GROUPS
 
@@ -156,17 +179,17 @@ def _emit(
     headers[..., 1:3] = headers[..., 4] = headers[..., 6] = -1
     headers[..., 0] = iterations.T[:, :, None]
     headers[:, barriers, :, 0] |= BARRIER
-    at, copies = (warp, round_, group), item_node < 0
-    node = np.where(copies, -1 - item_node, item_node)
-    headers[(*at, 0)] |= np.where(copies, COPY, fields["hidden"][node] * HIDDEN)
-    headers[(*at, 1)] = np.where(item_slot > 0, item_slot * LANES * 4, -1)
-    headers[(*at, 2)] = node
-    for word, name in ((3, "code"), (4, "bias_index"), (7, "node")):
-        headers[(*at, word)] = fields[name][node]
+    at, copies = (warp, round_, group), node < 0
+    row = np.where(copies, -1 - node, node)
+    flags = np.where(copies, COPY, fields["hidden"][row] * HIDDEN)
+    headers[(*at, 0)] |= np.where(partial, PARTIAL, flags)
+    headers[(*at, 1)] = np.where(slot > 0, slot * LANES * 4, -1)
+    for word, values in ((2, row), (3, fields["code"][row]), (4, fields["bias_index"][row]), (7, fields["node"][row])):
+        headers[(*at, word)] = np.where(partial, -1, values)
 
     lines = np.zeros((int(first[-1]), 2, GROUPS, k), np.int32)
     lines[:, 1] = -1
-    _fill_lines(lines, item_node, group, first[warp * rounds + round_], gather.start, edge_slot, LANES * 4)
+    _fill_lines(lines, first_edge, count, group, first[warp * rounds + round_], edge_slot, LANES * 4)
     return first[: warps * rounds : rounds].astype(np.int32)[None], headers.reshape(-1, HEADER_WORDS), lines
 
 
@@ -192,25 +215,22 @@ def _reads(level: IntArray, node: IntArray, start: IntArray, neighbour: IntArray
 @cached_njit
 def _schedule(
     level: IntArray, level_start: IntArray, node: IntArray, start: IntArray, neighbour: IntArray,
-    read_start: IntArray, read_level: IntArray, low: int, high: int, slots: int,
-) -> tuple[int, IntArray, IntArray, IntArray, IntArray]:  # fmt: skip
+    read_start: IntArray, read_level: IntArray, upcoming: IntArray, slot: IntArray, item_index: IntArray,
+    edge_slot: IntArray, low: int, high: int, slots: int,
+) -> tuple[int, IntArray, IntArray, IntArray]:  # fmt: skip
     """Slots for the levels low to high.
 
     Returns:
-        The end: the first level that can't be walked, or `high`; then items by level, in the order in which they were
+        The end: the first level that can't be fused, or `high`; then items by level, in the order in which they were
         found: where those of each level start (from level low - 1, which has copies alone), their node (-1 - q for a
-        copy of q) and their slot (0: none); and the slot that each edge reads, by edge of the gather lists.
+        copy of q) and their slot (0: none). `edge_slot` has the slots that their edges read.
     """
     never = 2**31 - 1
-    nodes = len(level)
-    slot_of = np.zeros(nodes, np.int32)  # 0: none
-    upcoming = read_start[:-1].copy()  # the next read of each node
     free = np.arange(slots, 0, -1).astype(np.int32)
     num_free = slots
     heap = [(np.int64(0), np.int64(0)) for _ in range(0)]  # (-next read, node) of nodes in slots, some outdated
     item_start = np.zeros(high - low + 2, np.int64)
     item_node, item_slot = [np.int32(0) for _ in range(0)], [np.int32(0) for _ in range(0)]
-    edge_slot = np.zeros(len(neighbour), np.int32)
     end = high
     for now in range(low - 1, high):
         count_before = len(item_node)
@@ -218,7 +238,7 @@ def _schedule(
         if now >= low:
             for q in node[level_start[now] : level_start[now + 1]]:
                 for e in range(start[q], start[q + 1]):
-                    edge_slot[e] = slot_of[neighbour[e]]
+                    edge_slot[e] = slot[neighbour[e]]
         # 2. Rows that this level or the next one needs, or has, get slots.
         feasible = True
         for phase in range(2):
@@ -235,7 +255,7 @@ def _schedule(
                 begin, stop = (start[q], start[q + 1]) if phase == 0 else (0, 1)
                 for e in range(begin, stop):
                     u = neighbour[e] if phase == 0 else q
-                    if phase == 0 and (slot_of[u] != 0 or (now >= low and level[u] == now)):
+                    if phase == 0 and (slot[u] != 0 or (now >= low and level[u] == now)):
                         continue  # it has a slot, or gets one as a result of this level
                     while upcoming[u] < read_start[u + 1] and read_level[upcoming[u]] <= now:
                         upcoming[u] += 1
@@ -251,7 +271,7 @@ def _schedule(
                         # Take the slot of the row that is read last of all, if it can be copied again by then.
                         while len(heap) > 0:
                             key, victim = heap[0]
-                            if slot_of[victim] == 0:
+                            if slot[victim] == 0:
                                 heappop(heap)
                                 continue
                             while upcoming[victim] < read_start[victim + 1] and read_level[upcoming[victim]] < now:
@@ -272,9 +292,11 @@ def _schedule(
                             produced = level[victim] if level[victim] >= low else low - 1 - COPY_DISTANCE
                             if later > now + 1 and later > following and later - 1 - produced >= COPY_DISTANCE:
                                 heappop(heap)
-                                free[num_free] = slot_of[victim]
+                                free[num_free] = slot[victim]
                                 num_free += 1
-                                slot_of[victim] = 0
+                                slot[victim] = 0
+                                if level[victim] == now:  # its slot has another row of this level now
+                                    item_slot[item_index[victim]] = 0
                     if num_free == 0:
                         if optional:
                             item_node.append(np.int32(u))
@@ -283,19 +305,21 @@ def _schedule(
                         feasible = False
                         break
                     num_free -= 1
-                    slot_of[u] = free[num_free]
+                    slot[u] = free[num_free]
                     heappush(heap, (-np.int64(following), np.int64(u)))
+                    item_index[u] = len(item_node)
                     item_node.append(np.int32(u if phase == 1 else -1 - u))
-                    item_slot.append(slot_of[u])
+                    item_slot.append(slot[u])
                 if not feasible:
                     break
             if not feasible:
                 break
         if not feasible:
-            # Level now + 1 can't be walked for its copies, or level now for its results: the walk ends before it.
+            # Level now + 1 can't be fused for its copies, or level now for its results: the run ends before it.
             end = now if now >= low else low
             while len(item_node) > count_before:
-                item_node.pop()
+                q = item_node.pop()
+                slot[q if q >= 0 else -1 - q] = 0
                 item_slot.pop()
             break
         item_start[now - low + 2] = len(item_node)
@@ -304,40 +328,97 @@ def _schedule(
             for q in node[level_start[now] : level_start[now + 1]]:
                 for e in range(start[q], start[q + 1]):
                     u = neighbour[e]
-                    if slot_of[u] == 0:
+                    if slot[u] == 0:
                         continue
                     while upcoming[u] < read_start[u + 1] and read_level[upcoming[u]] <= now:
                         upcoming[u] += 1
                     if upcoming[u] >= read_start[u + 1] or read_level[upcoming[u]] >= high:
-                        free[num_free] = slot_of[u]
+                        free[num_free] = slot[u]
                         num_free += 1
-                        slot_of[u] = 0
+                        slot[u] = 0
     for i in range(1, len(item_start)):  # levels beyond the end have no items
         item_start[i] = max(item_start[i], item_start[i - 1])
-    return end, item_start, np.array(item_node, np.int32), np.array(item_slot, np.int32), edge_slot
+    for q in item_node:
+        slot[q if q >= 0 else -1 - q] = 0
+    return end, item_start, np.array(item_node, np.int32), np.array(item_slot, np.int32)
 
 
 @cached_njit
-def _place_items(
-    start: IntArray, item_start: IntArray, item_node: IntArray, width: int
-) -> tuple[IntArray, int, IntArray]:
-    """Place the items of each level in rounds of `width`, those of most edges first, in alternating directions.
+def _split_items(
+    start: IntArray, item_start: IntArray, item_node: IntArray, item_slot: IntArray, width: int, k: int, first_slot: int
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, BoolArray]:
+    """Divide the sums of hubs: lane groups put parts of one into slots, and after a barrier another adds these.
+
+    At best each of the `width` lane groups has an equal share of a level's edges. Parts are at least as large as that,
+    and at most half a sum, so that there are fewer than 2 * width of them.
 
     Returns:
-        The place of each item, round * width + lane group; the number of rounds; and the last round of each level.
+        Where the tasks of each phase start, one or two phases a level; and by task: node, slot, its first edge in the
+        gather lists (-1 - slot: it adds up the slots from this one on), its number of edges, and whether it is a part.
     """
-    place = np.empty(len(item_node), np.int64)
+    phase_start = [np.int64(0)]
+    node, slot = [np.int32(0) for _ in range(0)], [np.int32(0) for _ in range(0)]
+    first_edge, count = [np.int64(0) for _ in range(0)], [np.int64(0) for _ in range(0)]
+    partial = [False for _ in range(0)]
+    for level in range(len(item_start) - 1):
+        edges = 0
+        for i in range(item_start[level], item_start[level + 1]):
+            q = item_node[i]
+            edges += start[q + 1] - start[q] if q >= 0 else 0
+        free = first_slot
+        for divided in range(2):  # phase 1 has the sums that phase 0 has divided
+            if divided == 1:
+                free = first_slot
+            for i in range(item_start[level], item_start[level + 1]):
+                q = item_node[i]
+                degree = start[q + 1] - start[q] if q >= 0 else 0
+                size = max(4 * k, -(-edges // width), int(np.sqrt(degree)))
+                size = -(-size // k) * k
+                if degree <= 12 * k or degree <= 2 * size:
+                    if divided == 0:
+                        node.append(q)
+                        slot.append(item_slot[i])
+                        first_edge.append(start[q] if q >= 0 else np.int64(0))
+                        count.append(degree)
+                        partial.append(False)
+                    continue
+                parts = -(-degree // size)
+                if divided == 1:
+                    node.append(q)
+                    slot.append(item_slot[i])
+                    first_edge.append(-1 - np.int64(free))
+                    count.append(np.int64(parts))
+                    partial.append(False)
+                    free += parts
+                    continue
+                for part in range(parts):
+                    node.append(q)
+                    slot.append(np.int32(free))
+                    first_edge.append(start[q] + part * size)
+                    count.append(min(size, degree - part * size))
+                    partial.append(True)
+                    free += 1
+            if len(node) > phase_start[-1]:
+                phase_start.append(np.int64(len(node)))
+    return (
+        np.array(phase_start), np.array(node, np.int32), np.array(slot, np.int32), np.array(first_edge),
+        np.array(count), np.array(partial, np.bool_),
+    )  # fmt: skip
+
+
+@cached_njit
+def _place_items(phase_start: IntArray, count: IntArray, width: int) -> tuple[IntArray, int, IntArray]:
+    """Place the tasks of each phase in rounds of `width`, those of most edges first, in alternating directions.
+
+    Returns:
+        The place of each task, round * width + lane group; the number of rounds; and the last round of each phase.
+    """
+    place = np.empty(len(count), np.int64)
     rounds = 0
     barriers = [np.int64(0) for _ in range(0)]
-    for i in range(len(item_start) - 1):
-        first, last = item_start[i], item_start[i + 1]
-        if first == last:
-            continue
-        degree = np.empty(last - first, np.int64)
-        for j in range(first, last):
-            q = item_node[j]
-            degree[j - first] = start[q + 1] - start[q] if q >= 0 else 0
-        order = np.argsort(-degree, kind="mergesort")
+    for i in range(len(phase_start) - 1):
+        first, last = phase_start[i], phase_start[i + 1]
+        order = np.argsort(-count[first:last], kind="mergesort")
         for rank in range(len(order)):
             row, column = rank // width, rank % width
             place[first + order[rank]] = (rounds + row) * width + (column if row % 2 == 0 else width - 1 - column)
@@ -348,16 +429,18 @@ def _place_items(
 
 @cached_njit
 def _fill_lines(
-    lines: NDArray[Any], item_node: IntArray, group: IntArray, line: IntArray, start: IntArray,
-    edge_slot: IntArray, slot_bytes: int,
+    lines: NDArray[Any], first_edge: IntArray, count: IntArray, group: IntArray, line: IntArray, edge_slot: IntArray,
+    slot_bytes: int,
 ) -> None:  # fmt: skip
-    """Write slots and edges of each item, K to a line, in place."""
+    """Write slots and edges of each task, K to a line, in place."""
     k = lines.shape[3]
-    for i in range(len(item_node)):
-        q = item_node[i]
-        if q < 0:
-            continue
-        for e in range(start[q], start[q + 1]):
-            j = e - start[q]
-            lines[line[i] + j // k, 0, group[i], j % k] = edge_slot[e] * slot_bytes
-            lines[line[i] + j // k, 1, group[i], j % k] = e
+    for i in range(len(count)):
+        for j in range(count[i]):
+            e = first_edge[i] + j
+            at = line[i] + j // k
+            if first_edge[i] < 0:
+                lines[at, 0, group[i], j % k] = (-1 - first_edge[i] + j) * slot_bytes
+                lines[at, 1, group[i], j % k] = ONE
+            else:
+                lines[at, 0, group[i], j % k] = edge_slot[e] * slot_bytes
+                lines[at, 1, group[i], j % k] = e

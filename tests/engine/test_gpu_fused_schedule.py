@@ -1,0 +1,98 @@
+"""Slots of fused levels: each neuron finds what it reads in the slot that it reads; and sums of hubs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.real_graphs import deep_circuit
+from fourward import Dag, FourWard
+from fourward.engine._gpu.fused_schedule import (
+    COPY_DISTANCE,
+    _schedule,
+    _split_items,
+    backward_gather,
+    forward_gather,
+    new_state,
+)
+
+
+def check_slots(gather, low, high, slots, state=None):
+    """Follow the slots of a run level by level; return how many levels it has, and how many copies of its own rows."""
+    level, level_start, node, start, neighbour = gather
+    state = new_state(gather) if state is None else state
+    end, item_start, item_node, item_slot = _schedule(*gather, *state, low, high, slots)
+    edge_slot = state.edge_slot
+    assert not state.slot.any()
+    holds, copies = {}, 0
+    for now in range(low - 1, end):
+        items = range(item_start[now - low + 1], item_start[now - low + 2])
+        if now >= low:
+            computed = node[level_start[now] : level_start[now + 1]]
+            assert sorted(item_node[i] for i in items if item_node[i] >= 0) == sorted(computed)
+            reading = {edge_slot[e] for q in computed for e in range(start[q], start[q + 1])}
+            for q in computed:
+                for e in range(start[q], start[q + 1]):
+                    assert holds[edge_slot[e]] == neighbour[e]
+        else:
+            reading = set()
+        written = [item_slot[i] for i in items if item_slot[i] > 0]
+        assert len(written) == len(set(written))
+        assert not reading & set(written)
+        assert all(slot <= slots for slot in written)
+        for i in items:
+            row = item_node[i] if item_node[i] >= 0 else -1 - item_node[i]
+            if item_node[i] < 0:
+                assert level[row] < low or now - level[row] >= COPY_DISTANCE
+                copies += level[row] >= low
+            if item_slot[i] > 0:
+                holds[item_slot[i]] = row
+    return end - low, copies
+
+
+def deep_plan(seed, levels, width):
+    """A plan whose rows are read up to hundreds of rows later."""
+    edges = deep_circuit(levels, levels * width, seed=seed)
+    return FourWard(Dag.from_edges(edges, nodes=levels * width), seed=0, engine="torch").plan
+
+
+@pytest.mark.parametrize("direction", [forward_gather, backward_gather])
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), levels=st.integers(1, 60), width=st.integers(1, 12), data=st.data())
+def test_slots_hold_what_is_read(direction, seed, levels, width, data):
+    plan = deep_plan(seed, levels, width)
+    low = data.draw(st.integers(0, plan.num_levels))
+    high = data.draw(st.integers(low, plan.num_levels))
+    check_slots(direction(plan), low, high, data.draw(st.integers(1, 12 * width)))
+
+
+@pytest.mark.parametrize("slots", [20, 60, 160])
+def test_rows_that_lose_their_slot_are_copied_again(slots):
+    """Among them are rows that lose it in the level that computes them."""
+    copies, low = 0, 0
+    for seed in range(5):
+        gather = backward_gather(deep_plan(seed, 80, 10))
+        state = new_state(gather)
+        high = len(gather.level_start) - 1
+        while low < high:
+            levels, copied = check_slots(gather, low, high, slots, state)
+            low, copies = low + levels + 1, copies + copied
+        low = 0
+    assert copies > 0
+
+
+@pytest.mark.parametrize(("degree", "parts"), [(24, 0), (25, 4), (1000, 8)])
+def test_sums_of_hubs_are_divided(degree, parts):
+    """Of one hub among 8 lane groups that have 2 edges to a line."""
+    start, item_start, items = np.array([0, degree]), np.array([0, 1]), np.zeros(1, np.int32)
+    phase_start, _, slot, first, count, partial = _split_items(start, item_start, items, items + 7, 8, 2, 100)
+    if parts == 0:
+        assert phase_start.tolist() == [0, 1]
+        return
+    covered = [(f, f + c) for f, c in zip(first[partial], count[partial], strict=True)]
+    assert len(phase_start) == 3
+    assert len(covered) == parts
+    assert [low for low, _ in covered] == [0, *(high for _, high in covered[:-1])]
+    assert covered[-1][1] == degree
+    assert slot[partial].tolist() == list(range(100, 100 + len(covered)))
+    assert (slot[-1], first[-1], count[-1]) == (7, -1 - 100, len(covered))
