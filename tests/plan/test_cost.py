@@ -5,8 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fourward import Digraph, FourWard, Recurrent, generate
-from fourward.exchange import from_mlp
 from fourward.errors import OptionError
+from fourward.exchange import from_mlp
 from fourward.plan import cost
 
 BATCH = 48
