@@ -34,6 +34,9 @@ def test_info(capsys):
     assert run("info", "net.safetensors", "--json") == 0
     assert json.loads(capsys.readouterr().out)["feedback"] == 1
     assert summary(load("net.safetensors"))["cost"]["parameters"] == 3
+    assert run("info", "ring.csv", "--recurrent", "--steps", 7) == 0
+    assert "batch of 64, 7 steps" in capsys.readouterr().out
+    assert run("info", "ring.csv", "--remove-feedback", "--steps", 7) == 2
     assert run("info", "net.safetensors", "--recurrent") == 2
     assert run("info", "ring.csv", "--recurrent", "--remove-feedback") == 2
     assert "--recurrent keeps feedback" in capsys.readouterr().err

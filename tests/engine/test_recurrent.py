@@ -462,6 +462,17 @@ def test_threads_may_change_before_checkpoints_are_recomputed(subject, tau):
         assert_near(grad, grads[0])
 
 
+@pytest.mark.parametrize("subject", [name for name in SUBJECTS if name in ("cpu", "gpu")])
+def test_the_torch_engine_is_prepared_when_it_is_needed(subject):
+    g = random_digraph(20, 0.2, 0)
+    net = network(subject, g, torch.float64)
+    x = torch.zeros(2, 3, 3, dtype=torch.float64, device=device(subject))
+    net(x)[0].sum().backward()
+    assert not net.runner.runner._fallbacks
+    torch.func.vmap(net)(x.unsqueeze(0))
+    assert net.runner.runner._fallbacks
+
+
 @subjects
 def test_batched_gradients(subject):
     g = digraph_of_thirty()

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fourward import FourWard, generate
+from fourward import Digraph, FourWard, Recurrent, generate
+from fourward.errors import OptionError
 from fourward.exchange import from_mlp
 from fourward.plan import cost
 
@@ -28,7 +29,7 @@ def count_saved_bytes(net, x):
 
     with torch.autograd.graph.saved_tensors_hooks(record, lambda t: t):
         out = net(x)
-    assert out.requires_grad
+    assert (out[0] if isinstance(out, tuple) else out).requires_grad
     return sum(size for pointer, size in seen.items() if pointer not in known)
 
 
@@ -72,3 +73,24 @@ def test_flops_are_those_that_torch_counts_in_an_mlp():
     assert without_bias.forward_flops == forward.get_total_flops()
     assert without_bias.backward_flops == backward.get_total_flops()
     assert costs.forward_flops - without_bias.forward_flops == 13 * BATCH
+
+
+@pytest.mark.parametrize("options", [{}, {"tau": 2.0}, {"tau": 2.0, "dynamics": "voltage"}], ids=str)
+def test_networks_with_feedback(options):
+    pairs = torch.randint(0, 60, (900, 2), generator=torch.Generator().manual_seed(0)).unique(dim=0).tolist()
+    g = Digraph.from_edges(pairs, nodes=60, inputs=range(5), outputs=range(50, 60), driven=False)
+    net, x = Recurrent(g, "silu", engine="cpu", seed=0, **options), torch.ones(7, BATCH, 5)
+    costs = cost(net.recurrent_plan, BATCH, steps=7)
+    assert costs.parameters == sum(p.numel() for p in net.parameters())
+    assert costs.activation_bytes == net.activations(x).nbytes
+    assert costs.forward_flops == 7 * (2 * g.num_edges + len(g.neurons)) * BATCH
+    saved = count_saved_bytes(net, x)
+    assert costs.saved_bytes <= saved < costs.saved_bytes + 1024  # h0's zeros, rates and the number of threads
+    torch_net = Recurrent(g, "silu", engine="torch", seed=0, **options)
+    assert 0.4 * costs.torch_saved_bytes < count_saved_bytes(torch_net, x) < 2 * costs.torch_saved_bytes
+    assert cost(net.recurrent_plan, BATCH).activation_bytes == costs.activation_bytes / 7
+
+
+def test_steps_are_for_networks_with_feedback():
+    with pytest.raises(OptionError, match=r"plan of a network with feedback for steps=3, got Plan"):
+        cost(FourWard(GRAPHS["mlp"], seed=0).plan, BATCH, steps=3)

@@ -42,6 +42,9 @@ def info(
         str | None, typer.Option(help="Activation of the neurons of a graph. Default: relu, or tanh with --recurrent.")
     ] = None,
     recurrent: RecurrentOption = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of a network with feedback to compute them for. Default: 1.")
+    ] = None,
     as_json: JsonOption = False,
     *,
     graph_options: GraphOptions,
@@ -58,17 +61,18 @@ def info(
                 f"--activation has no effect here: {spec} is a network, which has its own activations. Omit it."
             )
         _check_graph_only(recurrent, spec)
-        report = _summarize_network(path, batch) | {"removed": 0}
+        report = _summarize_network(path, batch, steps) | {"removed": 0}
     elif recurrent:
         annotated = graph_options.load_digraph(spec)
         if not as_json:
             report_changes(annotated)
-        report = summarize_digraph(annotated.graph, activation or "tanh", batch) | {
+        report = summarize_digraph(annotated.graph, activation or "tanh", batch, steps) | {
             "removed": 0,
             "changes": annotated.changes.to_json(),
             "attributes": list(annotated.graph.attributes),
         }
     else:
+        _check_steps(steps, "a graph's feedback is removed without --recurrent")
         loaded = graph_options.load(spec)
         if not as_json:
             report_changes(loaded)
@@ -83,11 +87,19 @@ def info(
         print("\n".join(_format_lines(spec, report)))
 
 
-def _summarize_network(path: Path, batch: int) -> dict[str, Any]:
+def _summarize_network(path: Path, batch: int, steps: int | None) -> dict[str, Any]:
     from fourward._serialization import load
-    from fourward.nn import summary
+    from fourward.nn import Recurrent, summary
 
-    return summary(load(path), batch)
+    net = load(path)
+    if not isinstance(net, Recurrent):
+        _check_steps(steps, f"{path} is a network without feedback")
+    return summary(net, batch, steps)
+
+
+def _check_steps(steps: int | None, reason: str) -> None:
+    if steps is not None:
+        raise OptionError(f"--steps has no effect here: {reason}. Omit it, or choose a network with feedback.")
 
 
 def summarize_graph(dag: Dag, activation: str, batch: int) -> dict[str, Any]:
@@ -107,11 +119,11 @@ def summarize_graph(dag: Dag, activation: str, batch: int) -> dict[str, Any]:
     return summarize(plan, batch) | {"engine": "cpu", "explanation": [*_EXPLANATION, str(plan.schedule)]}
 
 
-def summarize_digraph(graph: Digraph, activation: str, batch: int) -> dict[str, Any]:
+def summarize_digraph(graph: Digraph, activation: str, batch: int, steps: int | None = None) -> dict[str, Any]:
     """What `fourward.nn.summary` returns for a new network with feedback."""
     from fourward.nn import Recurrent, summary
 
-    return summary(Recurrent(graph, activation, init="zeros", seed=0), batch)
+    return summary(Recurrent(graph, activation, init="zeros", seed=0), batch, steps)
 
 
 def _check_graph_only(recurrent: bool, spec: str) -> None:
@@ -134,7 +146,7 @@ def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
         f"  attenuation  {report['attenuation']:.2f} nodes per layer",
         *(f"  {kind + '-degree':<13}{d['min']:,} to {d['max']:,}, mean {d['mean']:.2f}" for kind, d in degrees.items()),
         *report["explanation"],
-        f"batch of {report['batch']:,}",
+        f"batch of {report['batch']:,}" + (f", {pluralize(report['steps'], 'step')}" if "steps" in report else ""),
         f"  parameters   {cost['parameters']:,}, {format_bytes(cost['parameter_bytes'])}",
         f"  indices      {format_bytes(cost['plan_bytes'])}",
         f"  activations  {format_bytes(cost['activation_bytes'])}",

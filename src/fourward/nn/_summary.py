@@ -9,16 +9,15 @@ from fourward.nn._recurrent import Recurrent
 from fourward.plan._summary import summarize, summarize_graph
 
 
-def summary(net: FourWard | Recurrent, batch: int = 64) -> dict[str, Any]:
+def summary(net: FourWard | Recurrent, batch: int = 64, steps: int | None = None) -> dict[str, Any]:
     """Summarize a network: counts, height, degrees, engine, memory and operations; serializable as JSON.
 
     Args:
-        net: The network. Of a Recurrent, memory and operations are those of a step.
+        net: The network.
         batch: Number of samples that memory and operations are computed for.
+        steps: Likewise the number of steps of a Recurrent. Default: 1.
     """
-    feedback = len(net.graph.feedback) if isinstance(net, Recurrent) else 0
-    result = summarize(
-        net.plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize, feedback=feedback
-    )
+    plan = net.recurrent_plan if isinstance(net, Recurrent) else net.plan
+    result = summarize(plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize, steps=steps)
     result |= summarize_graph(net.graph, net.layering)  # the plan's has input nodes more, where inputs are driven
     return result | {"engine": net.engine, "explanation": net.explain().splitlines()}

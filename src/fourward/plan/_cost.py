@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from fourward.errors import OptionError
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 
 MOST_SAMPLES = 128  #: samples that the cpu engine computes together
 
@@ -15,10 +17,10 @@ MOST_SAMPLES = 128  #: samples that the cpu engine computes together
 class Cost:
     """What a network needs for a batch. A multiplication and an addition count as two FLOPs."""
 
-    parameters: int  #: weights and biases
+    parameters: int  #: weights and biases; with feedback, tau isn't counted
     parameter_bytes: int  #: bytes of the parameters; gradients take as much, AdamW's state twice as much
     plan_bytes: int  #: bytes of the index arrays of the Dag and the plan
-    activation_bytes: int  #: bytes of the activations of all nodes
+    activation_bytes: int  #: bytes of the activations of all nodes, in all steps
     inference_bytes: int  #: bytes of the rows that each thread of the cpu engine uses without a backward pass, at most
     saved_bytes: int  #: bytes that the compiled engines save for the backward pass
     torch_saved_bytes: int  #: bytes that the torch engine saves for it, at most
@@ -26,29 +28,59 @@ class Cost:
     backward_flops: int  #: gradients of weights, biases and nodes, but not of x
 
 
-def cost(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4, feedback: int = 0) -> Cost:
-    """Compute the cost of a network, or of a step of a network with feedback.
+def cost(
+    plan: Plan | RecurrentPlan, batch: int, *, bias: bool = True, itemsize: int = 4, steps: int | None = None
+) -> Cost:
+    """Compute the cost of a network.
 
     Args:
-        plan: The plan.
-        batch: Number of samples.
+        plan: The plan, or that of a network with feedback.
+        batch: Number of samples, or of sequences.
         bias: Whether neurons have biases.
         itemsize: Size of a weight and of an activation in bytes.
-        feedback: Number of feedback edges, beside those of the plan.
+        steps: The number of steps of a network with feedback. Default: 1.
     """
-    dag = plan.dag
-    neurons = dag.num_nodes - dag.num_inputs
+    if isinstance(plan, RecurrentPlan):
+        return _recurrent_cost(plan, batch, bias, itemsize, 1 if steps is None else steps)
+    if steps is not None:
+        raise OptionError(f"expected the plan of a network with feedback for steps={steps}, got {plan!r}. Omit steps.")
+    numbers = batch * itemsize
+    return replace(
+        _step_cost(plan, batch, bias, itemsize, 0),
+        inference_bytes=plan.schedule.num_slots * min(batch, MOST_SAMPLES) * itemsize,
+        saved_bytes=(plan.dag.num_nodes + int(np.count_nonzero(plan.needs_z))) * numbers,
+    )
+
+
+def _recurrent_cost(plan: RecurrentPlan, batch: int, bias: bool, itemsize: int, steps: int) -> Cost:
+    step = _step_cost(plan.step, batch, bias, itemsize, plan.num_feedback)
+    nodes, states = plan.step.dag.num_nodes, 1 + (plan.leaky and plan.dynamics == "voltage")
+    saved_z = nodes if plan.leaky else int(np.count_nonzero(plan.step.needs_z))
+    return replace(
+        step,
+        plan_bytes=step.plan_bytes + _array_bytes(plan),
+        activation_bytes=steps * step.activation_bytes,
+        inference_bytes=2 * nodes * states * min(batch, MOST_SAMPLES) * itemsize,
+        saved_bytes=((steps + 1) * nodes * states + steps * saved_z) * batch * itemsize,
+        torch_saved_bytes=steps * step.torch_saved_bytes,
+        forward_flops=steps * step.forward_flops,
+        backward_flops=steps * step.backward_flops,
+    )
+
+
+def _step_cost(plan: Plan, batch: int, bias: bool, itemsize: int, feedback: int) -> Cost:
+    """The cost of a pass or a step, without what is saved."""
+    neurons = plan.dag.num_nodes - plan.dag.num_inputs
     biases = neurons if bias else 0
-    saved_z = int(np.count_nonzero(plan.needs_z))
-    from_inputs = int(np.count_nonzero(plan.source < dag.num_inputs))
-    edges, numbers = dag.num_edges - len(plan.driven) + feedback, batch * itemsize
+    from_inputs = int(np.count_nonzero(plan.source < plan.dag.num_inputs))
+    edges, numbers = plan.dag.num_edges - len(plan.driven) + feedback, batch * itemsize
     return Cost(
         parameters=edges + biases,
         parameter_bytes=(edges + biases) * itemsize,
-        plan_bytes=_array_bytes(dag) + _array_bytes(plan),
-        activation_bytes=dag.num_nodes * numbers,
-        inference_bytes=plan.schedule.num_slots * min(batch, MOST_SAMPLES) * itemsize,
-        saved_bytes=(dag.num_nodes + saved_z) * numbers,
+        plan_bytes=_array_bytes(plan.dag) + _array_bytes(plan),
+        activation_bytes=plan.dag.num_nodes * numbers,
+        inference_bytes=0,
+        saved_bytes=0,
         torch_saved_bytes=(2 * edges + neurons) * numbers,
         forward_flops=(2 * edges + biases) * batch,
         backward_flops=(4 * edges - 2 * from_inputs + biases) * batch,

@@ -11,15 +11,20 @@ from fourward.graph._base import BaseGraph
 from fourward.layering._layering import Layering
 from fourward.plan._cost import cost
 from fourward.plan._plan import Plan
+from fourward.plan._recurrent_plan import RecurrentPlan
 
 
-def summarize(plan: Plan, batch: int, *, bias: bool = True, itemsize: int = 4, feedback: int = 0) -> dict[str, Any]:
+def summarize(
+    plan: Plan | RecurrentPlan, batch: int, *, bias: bool = True, itemsize: int = 4, steps: int | None = None
+) -> dict[str, Any]:
     """Counts, height, degrees, memory and operations, serializable as JSON; arguments as in `cost`."""
+    step, feedback = (plan.step, plan.num_feedback) if isinstance(plan, RecurrentPlan) else (plan, 0)
     return {
-        **summarize_graph(plan.dag, plan.layering),
+        **summarize_graph(step.dag, step.layering),
         "feedback": feedback,
         "batch": batch,
-        "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize, feedback=feedback)),
+        **({"steps": steps or 1} if isinstance(plan, RecurrentPlan) else {}),
+        "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize, steps=steps)),
     }
 
 

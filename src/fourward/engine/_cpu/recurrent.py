@@ -42,25 +42,31 @@ class CpuRecurrentRunner(KernelRecurrentRunner):
         self.register_buffer("edge", index_tensor(edge), persistent=False)
         self.register_buffer("rank", index_tensor(np.argsort(edge)), persistent=False)
 
+    def describe(self) -> str:
+        """The order of the neurons, and what is computed at once."""
+        edges = f"{self.plan.num_feedback:,} of {self.shape.edges:,} edges carry the value of the step before"
+        return f"all steps of a slice of the batch in one call, a neuron at a time; {edges}"
+
     def compute(
         self, x: Tensor, h0: Tensor | None, weight: Tensor, bias: Tensor | None, rate: Tensor | None,
         dropout: Dropout | None, all_nodes: bool, needs_backward: bool,
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
-        """The weights sorted by target are saved, too."""
+        """Activations of all steps are saved, then sums, then voltages."""
         if rate is not None and h0 is None:
             h0 = x.new_zeros(x.shape[1], self.shape.nodes)
-        by_target = plain(weight).index_select(0, self.edge)
+        by_target = weight.index_select(0, self.edge)
         out, h, saved = _forward(x, h0, by_target, bias, rate, dropout, all_nodes, self, needs_backward)
-        return out, h, (by_target, saved)
+        return out, h, (saved,)
 
     def compute_gradients(self, ctx: Any, out_grad: Tensor | None, h_grad: Tensor | None) -> Gradients:
         """Call the kernels."""
-        x, h0, _, bias, rate, by_target, saved = ctx.saved_tensors
+        x, h0, weight, bias, rate, saved = ctx.saved_tensors
         if out_grad is None:
             out_grad = x.new_zeros(*x.shape[:2], self.shape.nodes if ctx.all_nodes else self.shape.outputs)
         is_pruned = h_grad is None and not ctx.all_nodes
         if h_grad is None:
             h_grad = x.new_zeros(x.shape[1], self.shape.nodes)
+        by_target = weight.index_select(0, self.edge)
         x_grad, h0_grad, weight_grad, bias_grad, rate_grad = _backward(
             ctx, x, h0, by_target, bias, rate, saved, out_grad, h_grad, self.pruned_plan if is_pruned else None
         )

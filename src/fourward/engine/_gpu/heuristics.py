@@ -33,7 +33,9 @@ GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are com
 class LaunchConfig(NamedTuple):
     """How a batch is computed."""
 
-    strategy: str  #: "tiled", "tiled_segments", "csr_persistent", "csr_per_level" or "csr_fused"
+    strategy: (
+        str  #: "tiled", "tiled_segments", "csr_...": "persistent", "per_level", "fused"; with feedback "recurrent_..."
+    )
     block_b: int  #: samples in a slice
     unroll: int  #: tiled: unrolled steps of a sweep; CSR: edges of a neuron that are loaded at once
     num_warps: int
@@ -208,9 +210,7 @@ def tuned_recurrent_config(neurons: int, edges: int, levels: int, batch: int) ->
     per_level = levels * (2.0 + 0.02 * degree) + edges * batch * 1.5e-6
     if persistent < per_level:
         return LaunchConfig("recurrent_persistent", 8, unroll=16, num_warps=4, block_n=16)
-    if edges <= 24 * neurons and edges * batch > 5e7:
-        return LaunchConfig("recurrent_per_level", 32, unroll=8, num_warps=4, block_n=16)
-    return LaunchConfig("recurrent_per_level", 32, unroll=32, num_warps=4, block_n=4)
+    return per_level_config(neurons, edges, batch)._replace(strategy="recurrent_per_level")
 
 
 def describe_recurrent(shape: RecurrentShape) -> str:
