@@ -163,12 +163,16 @@ class GraphOptions:
             "--inputs",
             metavar="LABELS",
             help="Inputs in order: labels a,b,c, an attribute and its value class=sensory (or class=a|b), or @FILE "
-            "with one label per line. Default: all sources.",
+            "with one label per line, or sources. Default: those of the file or connectome, else all sources.",
         ),
     ] = None
     outputs: Annotated[
         str | None,
-        _graph_option("--outputs", metavar="LABELS", help="Outputs, in the same form. Default: all sinks."),
+        _graph_option(
+            "--outputs",
+            metavar="LABELS",
+            help="Outputs, in the same form, or sinks. Default: those of the file or connectome, else all sinks.",
+        ),
     ] = None
     into_inputs: Annotated[
         IntoInputs | None,
@@ -289,7 +293,9 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parse_choice(text: str | None) -> NodeChoice:
     """Inputs or outputs as Python takes them, from a comma-separated list, an attribute and its value, or @FILE."""
-    if text is None or "=" in text:
+    from fourward.graph._choose import ALL_ENDS
+
+    if text is None or "=" in text or text in ALL_ENDS.values():
         return text
     return Path(text[1:]) if text.startswith("@") else text.split(",")
 

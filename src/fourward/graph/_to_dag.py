@@ -167,10 +167,9 @@ def _choose_ends(annotated: AnnotatedGraph, options: Options) -> AnnotatedGraph:
     """The graph with the labels of the chosen inputs and outputs in place of its own."""
     graph = annotated.graph
     inputs, outputs = (
-        _choose.choose_labels(choice, graph.labels, annotated.attributes, role)
-        for choice, role in ((options.inputs, "input"), (options.outputs, "output"))
+        own if choice is None else _choose.choose_labels(choice, graph.labels, annotated.attributes, role)
+        for own, choice, role in ((graph.inputs, options.inputs, "input"), (graph.outputs, options.outputs, "output"))
     )
-    inputs, outputs = graph.inputs if inputs is None else inputs, graph.outputs if outputs is None else outputs
     return annotated._replace(graph=graph._replace(inputs=inputs, outputs=outputs))
 
 
