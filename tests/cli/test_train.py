@@ -305,6 +305,13 @@ def test_signs_strengths_importance_and_pictures(folder, capsys):
     assert scores == sorted(scores, reverse=True)
     assert table[0]["transmitter"] in ("GABA", "glutamate")
     assert run("importance", "run", "--data", "t.csv", "--by", "gradient", "--no-picture", "--rows", "20") == 0
+    capsys.readouterr()
+    assert run("importance", "run", "--of", "edges", "--out", "edges.csv") == 0
+    assert "the 10 most important of 66 edges, on 36 rows:" in capsys.readouterr().out
+    with open("edges.csv") as file:
+        table = list(csv.DictReader(file))
+    assert {(row["source"], row["target"]) for row in table} == {(names[u], names[v]) for u, v in net.dag.edges}
+    assert float(table[0]["importance"]) == max(float(row["importance"]) for row in table)
     assert run("draw", "run", "--colour", "importance.csv", "--out", "i.svg") == 0
     assert "importance" in (folder / "i.svg").read_text()
     assert run("view", "run", "--colour", "transmitter", "--no-open") == 0
