@@ -102,9 +102,9 @@ class Constraints(nn.Module):
 
     def compute(self, free: Tensor) -> Tensor:
         """The weights as compiled loops compute them."""
-        from fourward.nn import _constraint_kernels  # imported here: Numba takes a second
+        from fourward.engine._cpu import constraints  # imported here: Numba takes a second
 
-        compute_weights: Any = _constraint_kernels.compute_weights
+        compute_weights: Any = constraints.compute_weights
         fixed = self._buffers["fixed"]
         weight = torch.empty(len(self.graph.edges), dtype=free.dtype) if fixed is None else fixed.clone()
         compute_weights(free.detach().numpy(), *self._kernel_arrays(), weight.numpy())
@@ -112,9 +112,9 @@ class Constraints(nn.Module):
 
     def compute_grad(self, grad: Tensor, free: Tensor) -> Tensor:
         """The gradient of the parameters, from that of the weights."""
-        from fourward.nn import _constraint_kernels
+        from fourward.engine._cpu import constraints
 
-        compute_grads: Any = _constraint_kernels.compute_grads
+        compute_grads: Any = constraints.compute_grads
         free_grad = torch.zeros_like(free)
         compute_grads(grad.contiguous().numpy(), free.detach().numpy(), *self._kernel_arrays(), free_grad.numpy())
         return free_grad
