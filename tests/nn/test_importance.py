@@ -198,7 +198,7 @@ def test_gradients_of_driven_inputs():
     want = fw.importance(net, x)
     for by in ("gradient", "integrated_gradients"):
         got = fw.importance(net, x, by=by) * 2**0.5  # means over two outputs, not roots of mean squares
-        linear = [net.dag.index(label) for label in ("s", "c", "d", "e")]  # of which one output depends
+        linear = [net.dag.index(label) for label in ("s", "c", "d", "e")]  # one output depends on these
         assert_near(got[linear], want[linear])
     probed = net.probed()
     probes = torch.zeros(1, len(net.dag.neurons), dtype=torch.float64, requires_grad=True)

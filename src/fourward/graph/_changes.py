@@ -49,15 +49,15 @@ class Changes:
         )
         texts = [text.replace("{}", pluralize(count, noun), 1) for count, noun, text in counted if count]
         lost = "lost all incoming edges and"
-        listed = (  # of one, of several
+        listed = (  # in the singular and in the plural
             (self.constants, "neuron", f"{lost} has a constant activation", f"{lost} have constant activations"),
             (self.new_inputs, "neuron", f"{lost} is an input now", f"{lost} are inputs now"),
             (self.unreached, "neuron", "is reached by no input", "are reached by no input"),
             (self.lost_outputs, "output", "is no longer reached by an input", "are no longer reached by an input"),
         )
         return texts + [
-            f"{_name(labels, noun)} {one if len(labels) == 1 else several}"
-            for labels, noun, one, several in listed
+            f"{_name(labels, noun)} {singular if len(labels) == 1 else plural}"
+            for labels, noun, singular, plural in listed
             if labels
         ]
 

@@ -17,7 +17,7 @@ from fourward.nn._fourward import FourWard, check_network, without_driven_inputs
 from fourward.nn._interventions import clamp, probe
 
 By = Literal["ablation", "gradient", "integrated_gradients"]
-Of = Literal["neurons", "edges"]
+Parts = Literal["neurons", "edges"]
 #: loss(outputs, y), the mean over samples, as torch.nn.functional.cross_entropy.
 Loss = Callable[[Tensor, Tensor], Tensor]
 _BATCH = 1024  # samples of a gradient
@@ -29,7 +29,7 @@ def importance(
     y: Any = None,
     by: By = "ablation",
     *,
-    of: Of = "neurons",
+    of: Parts = "neurons",
     value: float = 0.0,
     loss: Loss | None = None,
     steps: int = 32,
@@ -73,12 +73,12 @@ def importance(
         net.train(was_training)
     if plain is net:
         return scores
-    kept = plain.dag.find_edges(net.dag.edges, by="index") if of == "edges" else np.arange(net.dag.num_nodes)
-    return scores[torch.from_numpy(np.array(kept))]
+    index = plain.dag.find_edges(net.dag.edges, by="index") if of == "edges" else np.arange(net.dag.num_nodes)
+    return scores[torch.from_numpy(np.array(index))]
 
 
 def _measure(
-    net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, by: By, of: Of, value: float, steps: int
+    net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, by: By, of: Parts, value: float, steps: int
 ) -> Tensor:
     if by == "ablation":
         return _ablate(net, x, y, loss, value, of)
@@ -87,7 +87,7 @@ def _measure(
     return _attribute(net, x, y, loss, steps if by == "integrated_gradients" else 0)
 
 
-def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float, of: Of) -> Tensor:
+def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float, of: Parts) -> Tensor:
     parts: IntArray = np.arange(net.dag.num_nodes if of == "neurons" else net.dag.num_edges)
     scores = torch.zeros(len(parts), dtype=torch.float64)
     with torch.no_grad():
