@@ -11,6 +11,7 @@ from torch import nn
 
 import fourward
 from fourward import Digraph, FourWard, FourWardClassifier, Recurrent, exchange, generate
+from fourward._cli import app
 from fourward.errors import FourwardError, GraphError
 from fourward.graph.files import read_dag
 from fourward.study import _grid
@@ -31,6 +32,16 @@ def write(name, text):
 
 def graph_file(text, name="graph.csv", **kwargs):
     return lambda: partial(read_dag, write(name, text), **kwargs)
+
+
+def command_line(*words):
+    write("cyclic.csv", "a,b\nb,c\nc,b\nc,d\n")
+
+    def call(**flags):
+        args = [*words, "cyclic.csv", *(f"--{name.replace('_', '-')}" for name, value in flags.items() if value)]
+        assert app._run(args) == 0
+
+    return call
 
 
 def networkx(*edges, make=nx.DiGraph, **kwargs):
@@ -96,6 +107,13 @@ CASES = {
     "text as weight": (graph_file("a,b,much\nb,c,little\n", header=False), {"columns": [1, 2]}),
     "limit of memory": (graph_file("a,b\nb,c\n", max_bytes=10), {"max_bytes": 2**30}),
     "cycle": (graph_file("a,b\nb,c\nc,a\nc,d\n"), {"remove_feedback": ...}),
+    "cycle on the command line": (lambda: command_line("info"), {"remove_feedback": ..., "recurrent": ...}),
+    "cycle of a command without feedback": (
+        lambda: command_line("graph", "--out", "g.csv"),
+        {"remove_feedback": ...},
+    ),
+    "no inputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 0), (1, 2)]), {"inputs": ...}),
+    "no outputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 2), (2, 1)]), {"outputs": ...}),
     "self-loop": (graph_file("a,b\nb,b\n"), {"self_loops": ...}),
     "missing weight": (graph_file("a,b,1\nb,c,\nb,d,2\n"), {"missing": ...}),
     "duplicates": (graph_file("a,b,1\na,b,2\n"), {"merge": ...}),
@@ -168,7 +186,7 @@ def test_every_option_that_an_error_may_name_is_tried():
     for path in Path(fourward.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Repair":
-                named.add(ast.literal_eval(node.args[0]))
+                named |= {"inputs", "outputs"} if isinstance(node.args[0], ast.JoinedStr) else {node.args[0].value}
     assert named == {option for _, options in CASES.values() for option in options}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fourward.errors import FileError, OptionError
+from fourward.errors import CycleError, FileError, OptionError, Repair
 
 if TYPE_CHECKING:
     from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
@@ -93,6 +93,7 @@ RecurrentOption = Annotated[
     bool,
     typer.Option("--recurrent", help="Keep the feedback of a graph: its edges carry the value of the step before."),
 ]
+KEEP_FEEDBACK = Repair("recurrent", True, "keep them as feedback, which carries the value of the step before")
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -279,7 +280,12 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**values: Any) -> None:
         graph_options = GraphOptions(**{name: values[name] for name in options})
-        command(**{name: value for name, value in values.items() if name in declared}, graph_options=graph_options)
+        try:
+            command(**{name: value for name, value in values.items() if name in declared}, graph_options=graph_options)
+        except CycleError as error:
+            if "recurrent" in declared:
+                error.repairs = (*error.repairs, KEEP_FEEDBACK)
+            raise
 
     parameters = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)
