@@ -21,6 +21,7 @@ from fourward.train._devices import _check_count
 ROWS = "a,b,y\n" + "".join(f"{k},{k % 7},{'yes' if k % 3 else 'no'}\n" for k in range(60))
 CONFIG = RunConfig("rows.csv", "y", train=TrainConfig(epochs=1))
 NET = FourWard(generate.layered_mlp([2, 3, 2]), output_activation="identity", seed=0)
+TRANSMITTERS = generate.chain(3).with_attributes({"nt": ["ACh", "novel", "other"]})
 RING = Digraph.from_edges([(0, 1), (1, 2), (2, 0)], inputs=[0], outputs=[2])
 X, Y = torch.zeros(8, 2), torch.arange(8) % 2
 
@@ -129,6 +130,8 @@ CASES = {
         lambda: partial(exchange.from_networkx, nx.DiGraph([("a", "b", {"weight": 1.0})])),
         {"activation": "tanh"},
     ),
+    "signs": (lambda: partial(FourWard, TRANSMITTERS, sign="nt"), {"sign": ...}),
+    "more signs": (lambda: partial(FourWard, TRANSMITTERS, sign=("nt", {"other": 0})), {"sign": ...}),
     "engine": (lambda: partial(FourWard, generate.chain(3), dtype=torch.bfloat16, engine="cpu"), {"engine": ...}),
     "module": (lambda: partial(exchange.export, nn.Sequential(NET), "m.pt2"), {"example": X}),
     "no target": (table("a,b,y\n1,2,0\n3,4,1\n"), {"target": "y"}),

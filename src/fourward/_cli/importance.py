@@ -60,7 +60,10 @@ def importance(
         "importance.csv"
     ),
     picture: Annotated[
-        bool, typer.Option("--picture/--no-picture", help="Draw the network in these colours beside the CSV file.")
+        bool,
+        typer.Option(
+            "--picture/--no-picture", help="Draw the network, its neurons in these colours, beside the CSV file."
+        ),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -98,7 +101,7 @@ def importance(
     order = sorted(range(len(scores)), key=lambda k: -scores[k])
     table = _tabulate_neurons(net.dag, scores, order) if of == Of.NEURONS else _tabulate_edges(net, scores, order)
     _write(table, out)
-    drawn = _draw(net, of, scores, out.with_suffix(".png")) if picture else None
+    drawn = _draw(net, scores, out.with_suffix(".png")) if picture and of == Of.NEURONS else None
     _report(table[:11], of, len(scores), out, drawn, len(x), as_json)
 
 
@@ -124,14 +127,11 @@ def _write(table: list[tuple[Any, ...]], path: Path) -> None:
         csv.writer(file).writerows(table)
 
 
-def _draw(net: FourWard, of: Of, scores: list[float], path: Path) -> Path | None:
+def _draw(net: FourWard, scores: list[float], path: Path) -> Path | None:
     from fourward import draw
 
     try:
-        if of == Of.EDGES:
-            draw(net.dag, path, weight=scores, title="edges by importance")
-        else:
-            draw(net, path, colour=scores, colour_label="importance")
+        draw(net, path, colour=scores, colour_label="importance")
     except MissingExtraError as error:
         print(f"no picture: {error}", file=sys.stderr)
         return None

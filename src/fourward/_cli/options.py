@@ -183,7 +183,11 @@ class GraphOptions:
         ),
     ] = None
     only: Annotated[
-        Only | None, _graph_option("--only", help="paths: drop neurons on no path from an input to an output.")
+        Only | None,
+        _graph_option(
+            "--only",
+            help="paths: drop neurons on no path from an input to an output; draw and view hide those of a network.",
+        ),
     ] = None
     format: Annotated[str | None, _graph_option("--format", help=FORMAT_HELP)] = None
     header: Annotated[
@@ -253,13 +257,13 @@ class GraphOptions:
             max_bytes=self.max_bytes,
         )
 
-    def check_unset(self, reason: str) -> None:
+    def check_unset(self, reason: str, *, used: str = "") -> None:
         """Raise an OptionError if an option was set that has no effect because of `reason`.
 
-        `seed` is let through: most commands have another use for it.
+        `seed` is let through: most commands have another use for it; and so is the one that is `used`.
         """
         for field in fields(self):
-            if field.name != "seed" and getattr(self, field.name) != field.default:
+            if field.name not in ("seed", used) and getattr(self, field.name) != field.default:
                 raise OptionError(f"--{field.name.replace('_', '-')} has no effect here: {reason}. Omit it.")
 
 
