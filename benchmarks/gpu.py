@@ -134,7 +134,8 @@ def run_worm(run: Run) -> None:
     what = {"graph": "c-elegans"}
     batches = [batch for batch in run.options.batches if not run.has("worm", batch=batch)]
     if batches:
-        run.add("worm", lambda: measure(connectomes.load("c-elegans").dag, what, batches, run.settings))
+        dag = connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag
+        run.add("worm", lambda: measure(dag, what, batches, run.settings))
 
 
 def run_grid(run: Run) -> None:

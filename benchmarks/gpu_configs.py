@@ -94,7 +94,7 @@ GRAPHS: dict[str, tuple[str, Callable[[], Dag]]] = {
     "ER, N=64, p=1.0": ("tiled", partial(generate.erdos_renyi, 64, 1.0, seed=0)),
     "ER, N=128, p=1.0": ("tiled", partial(generate.erdos_renyi, 128, 1.0, seed=0)),
     "ER, N=256, p=1.0": ("tiled", partial(generate.erdos_renyi, 256, 1.0, seed=0)),
-    "C. elegans": ("tiled", lambda: connectomes.load("c-elegans").dag),
+    "C. elegans": ("tiled", lambda: connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag),
     "ER, N=384, p=1.0": ("tiled", partial(generate.erdos_renyi, 384, 1.0, seed=0)),
     "ER, N=512, p=1.0": ("tiled", partial(generate.erdos_renyi, 512, 1.0, seed=0)),
     "ER, N=1024, p=1.0": ("tiled", partial(generate.erdos_renyi, 1024, 1.0, seed=0)),

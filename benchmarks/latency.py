@@ -29,7 +29,7 @@ GRAPHS: Mapping[str, Callable[[], Dag]] = {
     "N=64, p=0.2": lambda: generate.erdos_renyi(64, 0.2, seed=0),
     "N=256, p=0.2": lambda: generate.erdos_renyi(256, 0.2, seed=0),
     "N=1024, p=0.05": lambda: generate.erdos_renyi(1024, 0.05, seed=0),
-    "*C. elegans*": lambda: connectomes.load("c-elegans").dag,
+    "*C. elegans*": lambda: connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag,
     "MLP 64-64-32-10": lambda: generate.layered_mlp([64, 64, 32, 10]),
 }
 COLUMNS = {"fourward": "fourward", "c": "C", "onnx": "ONNX", "pt2": "pt2"}

@@ -16,9 +16,9 @@ def test_the_worm_learns_the_digits(tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     for words in (
         "302 neurons",
-        "2,542 connections",
-        "height 59",
-        "attenuation 5.12",
+        "2,407 connections from 83 sensory to 123 motor neurons",
+        "height 47",
+        "attenuation 6.43",
         "held-out",
         "the paper's method",
     ):

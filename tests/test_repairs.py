@@ -11,6 +11,7 @@ from torch import nn
 
 import fourward
 from fourward import Digraph, FourWard, FourWardClassifier, Recurrent, exchange, generate
+from fourward._cli import app
 from fourward.errors import FourwardError, GraphError
 from fourward.graph.files import read_dag
 from fourward.study import _grid
@@ -20,6 +21,7 @@ from fourward.train._devices import _check_count
 ROWS = "a,b,y\n" + "".join(f"{k},{k % 7},{'yes' if k % 3 else 'no'}\n" for k in range(60))
 CONFIG = RunConfig("rows.csv", "y", train=TrainConfig(epochs=1))
 NET = FourWard(generate.layered_mlp([2, 3, 2]), output_activation="identity", seed=0)
+TRANSMITTERS = generate.chain(3).with_attributes({"nt": ["ACh", "novel", "other"]})
 RING = Digraph.from_edges([(0, 1), (1, 2), (2, 0)], inputs=[0], outputs=[2])
 X, Y = torch.zeros(8, 2), torch.arange(8) % 2
 
@@ -31,6 +33,16 @@ def write(name, text):
 
 def graph_file(text, name="graph.csv", **kwargs):
     return lambda: partial(read_dag, write(name, text), **kwargs)
+
+
+def command_line(*words):
+    write("cyclic.csv", "a,b\nb,c\nc,b\nc,d\n")
+
+    def call(**flags):
+        args = [*words, "cyclic.csv", *(f"--{name.replace('_', '-')}" for name, value in flags.items() if value)]
+        assert app._run(args) == 0
+
+    return call
 
 
 def networkx(*edges, make=nx.DiGraph, **kwargs):
@@ -96,6 +108,13 @@ CASES = {
     "text as weight": (graph_file("a,b,much\nb,c,little\n", header=False), {"columns": [1, 2]}),
     "limit of memory": (graph_file("a,b\nb,c\n", max_bytes=10), {"max_bytes": 2**30}),
     "cycle": (graph_file("a,b\nb,c\nc,a\nc,d\n"), {"remove_feedback": ...}),
+    "cycle on the command line": (lambda: command_line("info"), {"remove_feedback": ..., "recurrent": ...}),
+    "cycle of a command without feedback": (
+        lambda: command_line("graph", "--out", "g.csv"),
+        {"remove_feedback": ...},
+    ),
+    "no inputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 0), (1, 2)]), {"inputs": ...}),
+    "no outputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 2), (2, 1)]), {"outputs": ...}),
     "self-loop": (graph_file("a,b\nb,b\n"), {"self_loops": ...}),
     "missing weight": (graph_file("a,b,1\nb,c,\nb,d,2\n"), {"missing": ...}),
     "duplicates": (graph_file("a,b,1\na,b,2\n"), {"merge": ...}),
@@ -111,6 +130,8 @@ CASES = {
         lambda: partial(exchange.from_networkx, nx.DiGraph([("a", "b", {"weight": 1.0})])),
         {"activation": "tanh"},
     ),
+    "signs": (lambda: partial(FourWard, TRANSMITTERS, sign="nt"), {"sign": ...}),
+    "more signs": (lambda: partial(FourWard, TRANSMITTERS, sign=("nt", {"other": 0})), {"sign": ...}),
     "engine": (lambda: partial(FourWard, generate.chain(3), dtype=torch.bfloat16, engine="cpu"), {"engine": ...}),
     "module": (lambda: partial(exchange.export, nn.Sequential(NET), "m.pt2"), {"example": X}),
     "no target": (table("a,b,y\n1,2,0\n3,4,1\n"), {"target": "y"}),
@@ -168,7 +189,7 @@ def test_every_option_that_an_error_may_name_is_tried():
     for path in Path(fourward.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Repair":
-                named.add(ast.literal_eval(node.args[0]))
+                named |= {"inputs", "outputs"} if isinstance(node.args[0], ast.JoinedStr) else {node.args[0].value}
     assert named == {option for _, options in CASES.values() for option in options}
 
 

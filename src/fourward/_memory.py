@@ -7,11 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import NamedTuple
 
 from fourward.errors import FileError, OptionError, Repair
 
 _limit: ContextVar[int | None] = ContextVar("memory_limit", default=None)
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+class _CgroupFiles(NamedTuple):
+    """What a version of cgroups calls its files."""
+
+    root: str
+    limit: str
+    used: str
+    cached: str  #: in memory.stat
+
+
+_V1 = _CgroupFiles("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _CgroupFiles("", "memory.max", "memory.current", "inactive_file")
 
 
 def available_memory() -> int | None:
@@ -59,11 +73,38 @@ def _system_memory() -> int | None:
 
 
 def _cgroup_memory() -> int | None:
-    """Bytes left below a container's limit, or None without one."""
+    """Bytes left below the limits of this process's cgroups, such as a container's, or None without any."""
+    left = (_memory_left(folder, version) for version, folder in _cgroup_folders())
+    return min((count for count in left if count is not None), default=None)
+
+
+def _cgroup_folders() -> Iterator[tuple[_CgroupFiles, Path]]:
+    """The folders of this process's cgroup and of those above it, whose limits hold, too.
+
+    A container may see its own cgroup as the root, while /proc names its path on the host: folders that aren't there
+    are skipped, and the root is always looked at.
+    """
     try:
-        limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return max(int(limit) - int(used), 0)
-    except (OSError, ValueError):  # no cgroup, or no limit: "max"
+        lines = _OWN_CGROUPS.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:  # "0::/path" is version 2, "4:memory:/path" version 1
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" or "memory" in controllers.split(","):
+            version = _V2 if number == "0" else _V1
+            root = _CGROUP / version.root
+            folder = root / path.strip("/")
+            yield from ((version, each) for each in (folder, *folder.parents) if each.is_relative_to(root))
+
+
+def _memory_left(folder: Path, version: _CgroupFiles) -> int | None:
+    try:
+        limit, used = (int((folder / name).read_text()) for name in (version.limit, version.used))
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        cached = int(statistics.get(version.cached, 0))  # pages of files, which the kernel gives up first
+        return max(limit - max(used - cached, 0), 0)
+    except (OSError, ValueError):  # no such cgroup, or no limit: "max"
         return None
 
 

@@ -38,8 +38,9 @@ def run(out: Path, epochs: int = 40, seed: int = 0) -> Outcome:
     layering = net.layering
     console.print(f"[bold]C. elegans[/bold], chemical synapses. {worm.citation}")
     console.print(
-        f"{worm.dag.num_nodes} neurons, {worm.dag.num_edges:,} connections ({len(worm.removed):,} feedback edges "
-        f"removed), height {layering.height}, attenuation {layering.attenuation:.2f}"
+        f"{worm.dag.num_nodes} neurons, {worm.dag.num_edges:,} connections from {worm.dag.num_inputs} sensory to "
+        f"{worm.dag.num_outputs} motor neurons ({len(worm.removed):,} others, feedback most of all, are left out), "
+        f"height {layering.height}, attenuation {layering.attenuation:.2f}"
     )
     console.print(net.explain())
     history = train(net, epochs, seed, console)

@@ -51,7 +51,8 @@ def test_graphs_are_made_and_converted(run):
 def test_a_connectome_with_its_strengths(run):
     code, _, err = run("graph", "c-elegans", "--out", "worm.csv", "--report", "removed.csv")
     assert code == 0
-    assert "removed 1,167 feedback edges with 29.0% of all weight: ADAL -> ADAL" in err
+    assert "cut 721 edges into inputs with 13.5% of all weight: ADAL -> ADLL" in err
+    assert "removed 581 feedback edges with 8.5% of all weight: ADAL -> ADAL" in err
     worm = connectomes.load("c-elegans")
     got = files.read_dag("worm.csv")
     assert got.dag == worm.dag
@@ -184,8 +185,11 @@ def full(loaded, file):
 def test_info_for_people_and_programs(run):
     code, out, _ = run("info", "c-elegans", "--batch", "512")
     assert code == 0
-    for words in ("302", "2,542", "59 layers", "5.12 nodes per layer", "engine cpu", "batch of 512", "training"):
+    for words in ("302", "2,407", "47 layers", "6.43 nodes per layer", "engine cpu", "batch of 512", "training"):
         assert words in out
+    code, out, _ = run("info", "c-elegans", "--inputs", "sources", "--outputs", "sinks", "--json")
+    summary = json.loads(out)
+    assert [summary[name] for name in ("edges", "inputs", "outputs")] == [2542, 16, 30]
     code, out, _ = run("info", "er:40:0.2:0", "--json")
     summary = json.loads(out)
     assert summary["nodes"] == 40

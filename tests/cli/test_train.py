@@ -286,7 +286,8 @@ def test_signs_strengths_importance_and_pictures(folder, capsys):
     graph = ["g.csv", "--nodes", "nodes.csv", "--data", "t.csv", "--target", "sign", "--device", "cpu"]
     options = ["--sign", "transmitter:glutamate=1", "--strengths", "scale", "--tied", "type", "--activation", "tanh"]
     assert run("train", *graph, *options[2:], "--sign", "transmitter", "--out", "x") == 2
-    assert "no sign for these values of the attribute 'transmitter': 'glutamate'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "no sign for these values of the attribute 'transmitter': 'glutamate'. Pass --sign transmitter:glut" in err
     assert run("train", *graph, *options, "--epochs", "4", "--out", "run") == 0
     net = fw.load("run")
     signs = np.array([-1 if k % 3 else 1 for k in range(12)])
@@ -305,9 +306,19 @@ def test_signs_strengths_importance_and_pictures(folder, capsys):
     assert scores == sorted(scores, reverse=True)
     assert table[0]["transmitter"] in ("GABA", "glutamate")
     assert run("importance", "run", "--data", "t.csv", "--by", "gradient", "--no-picture", "--rows", "20") == 0
+    capsys.readouterr()
+    assert run("importance", "run", "--of", "edges", "--out", "edges.csv") == 0
+    assert "the 10 most important of 66 edges, on 36 rows:" in capsys.readouterr().out
+    with open("edges.csv") as file:
+        table = list(csv.DictReader(file))
+    assert {(row["source"], row["target"]) for row in table} == {(names[u], names[v]) for u, v in net.dag.edges}
+    assert float(table[0]["importance"]) == max(float(row["importance"]) for row in table)
     assert run("draw", "run", "--colour", "importance.csv", "--out", "i.svg") == 0
     assert "importance" in (folder / "i.svg").read_text()
-    assert run("view", "run", "--colour", "transmitter", "--no-open") == 0
+    assert run("view", "run", "--colour", "transmitter", "--only", "paths", "--no-open") == 0
+    assert run("draw", "run", "--colour", "transmitter", "--only", "paths") == 0
+    assert run("info", "run", "--only", "paths") == 2
+    assert "--only has no effect here" in capsys.readouterr().err
 
 
 def test_a_constrained_run_resumes_to_the_same_bits(folder):

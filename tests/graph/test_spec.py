@@ -32,7 +32,10 @@ def test_connectomes():
     for name in connectomes.NAMES:
         system, got = connectomes.load(name), resolve_graph(name)
         assert got.dag == system.dag
-        assert list(got.removed) == system.removed
+        assert [*got.cut, *got.removed] == system.removed
+        assert resolve_graph(name, remove_feedback=True).dag == system.dag
+        ends = {"inputs": "sources", "outputs": "sinks"}
+        assert resolve_graph(name, **ends).dag == system.acyclic(**ends).dag
         strength = dict(zip(system.edges, system.strength.tolist(), strict=True))
         labels = got.dag.labels
         assert got.weight.tolist() == [strength[labels[u], labels[v]] for u, v in got.dag.edges.tolist()]

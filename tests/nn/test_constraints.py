@@ -134,6 +134,58 @@ def test_loading_effective_weights_gives_them(options):
     assert_near(other.weight.detach(), net.weight.detach())
 
 
+def combine(*names):
+    return {key: value for name in names for key, value in OPTIONS[name].items()}
+
+
+COMBINED = [
+    combine(*names)
+    for names in (("sign", "frozen"), ("sign by edge", "tied"), ("frozen", "tied"), ("frozen", "scale"),
+                  ("tied", "scale"), ("sign", "frozen", "scale"), ("all",), ("sign", "all frozen"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", COMBINED, ids=lambda options: "+".join(options))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_loops_compute_what_torch_computes(options, dtype):
+    module = fw.FourWard(DAG, "tanh", seed=0, dtype=dtype, **options).constraints
+    with torch.no_grad():  # some of them zeros of both signs
+        drawn = torch.randn(module.free_weight.shape, generator=torch.Generator().manual_seed(0))
+        module.free_weight.copy_(torch.where(drawn.abs() < 0.3, drawn.sign() * 0.0, drawn))
+    got, want = module(), module.compose(module.free_weight)
+    assert torch.equal(got, want)
+    assert torch.equal(got.signbit(), want.signbit())
+    grad = torch.randn(got.shape, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    if not len(module.free_weight):
+        assert not got.requires_grad or torch.autograd.grad(got, module.free_weight, grad)[0].shape == (0,)
+        return
+    (pulled,) = torch.autograd.grad(got, module.free_weight, grad, retain_graph=True)
+    assert_near(pulled, torch.autograd.grad(want, module.free_weight, grad)[0])
+    expanded = torch.ones((), dtype=dtype).expand(got.shape)  # as sum().backward() passes it
+    assert_near(
+        torch.autograd.grad(got, module.free_weight, expanded, retain_graph=True)[0],
+        torch.autograd.grad(module.compose(module.free_weight).sum(), module.free_weight)[0],
+    )
+    (batched,) = torch.autograd.grad(got, module.free_weight, torch.stack((grad, -grad)), is_grads_batched=True)
+    assert_near(batched, torch.stack((pulled, -pulled)))
+
+
+def test_second_derivatives_and_transforms_of_combined_constraints():
+    net = fw.FourWard(DAG, "tanh", seed=0, dtype=torch.float64, **OPTIONS["all"])
+    free, x = net.constraints.free_weight, batch(dtype=torch.float64)
+    (first,) = torch.autograd.grad(net(x).square().sum(), free, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), free)
+
+    def loss(values):
+        return functional_call(net, {"constraints.free_weight": values}, (x,)).square().sum()
+
+    assert_near(torch.func.grad(loss)(free.detach()), first.detach())
+    want = torch.func.grad(lambda values: torch.func.grad(loss)(values).square().sum())(free.detach())
+    assert_near(second, want)
+    compiled = torch.compile(net, backend="eager")
+    assert_near(compiled(x).detach(), net(x).detach())
+
+
 def test_weights_that_contradict_the_constraints_are_refused():
     net = fw.FourWard(DAG, sign=dict.fromkeys(DAG.labels, 1))
     with pytest.raises(WeightError, match=r"contradict the sign of the edge: \("):

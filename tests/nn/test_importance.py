@@ -137,6 +137,74 @@ def test_edges():
     assert fw.importance(net, X, by="gradient", of="edges").shape == (DAG.num_edges,)
 
 
+def driven_network(activation="tanh", **options):
+    """Inputs with incoming edges, one of them an output, too."""
+    edges = [("a", "b"), ("b", "c"), ("a", "c"), ("s", "c"), ("c", "d"), ("b", "d"), ("d", "e")]
+    dag = fw.Dag.from_edges(edges, inputs=["c", "a", "b"], outputs=["e", "b"])
+    return fw.FourWard(dag, activation, seed=0, dtype=torch.float64, **options)
+
+
+@pytest.mark.parametrize("make", [network, driven_network, lambda: driven_network(torch.sin)])
+@pytest.mark.parametrize("value", [0.0, 0.7])
+def test_ablation_of_edges(make, value):
+    net = make()
+    x = X if net.dag is DAG else torch.randn(40, 3, generator=GENERATOR, dtype=torch.float64)
+    got, out, weight = fw.importance(net, x, of="edges", value=value), net(x).detach(), net.weight.detach().clone()
+    assert got.shape == (net.dag.num_edges,)
+    y = torch.arange(len(x)) % net.dag.num_outputs
+    losses = fw.importance(net, x, y, of="edges", value=value)
+    base = functional.cross_entropy(out, y)
+    for k in range(net.dag.num_edges):
+        changed = weight.clone()
+        changed[k] = value
+        net.load_edge_weights(changed, net.bias)
+        assert_near(got[k], (net(x) - out).square().mean().sqrt().detach())
+        assert_near(losses[k], (functional.cross_entropy(net(x), y) - base).detach())
+
+
+@pytest.mark.parametrize("activation", ["tanh", torch.sin])
+def test_driven_inputs(activation):
+    net = driven_network(activation)
+    dag, x = net.dag, torch.randn(40, 3, generator=GENERATOR, dtype=torch.float64)
+    got, out = fw.importance(net, x, value=0.4), net(x).detach()
+    assert got.shape == (dag.num_nodes,)
+    for label in ("a", "s", "c", "d", "e"):
+        want = (net.clamped({label: 0.4})(x) - out).square().mean().sqrt()
+        assert_near(got[dag.index(label)], want.detach())
+    columns = {"a": 1}
+    for label, column in columns.items():
+        changed = x.clone()
+        changed[:, column] = 0.4
+        assert_near(net.clamped({label: 0.4})(x).detach(), net(changed).detach())
+    cut = fw.Dag.from_edges([pair for pair in dag.to_networkx().edges if pair[1] != "c"], inputs=["c", "a", "b"],
+                            outputs=["e", "b"])  # fmt: skip
+    plain = fw.FourWard(cut, activation, dtype=torch.float64)
+    pairs = [[dag.index(cut.labels[v]) for v in pair] for pair in cut.edges.tolist()]
+    bias = dict(zip(dag.neurons.tolist(), net.bias.detach(), strict=True))
+    plain.load_edge_weights(
+        net.weight[torch.tensor(dag.find_edges(pairs, by="index"))],
+        torch.stack([bias[dag.index(cut.labels[v])] for v in cut.neurons.tolist()]),
+    )
+    changed = x.clone()
+    changed[:, 0] = 0.4
+    assert_near(net.clamped({"c": 0.4})(x).detach(), plain(changed).detach())
+    with pytest.raises(GraphError, match=r"'b' is an output, too, so x sets it\. Omit it from the outputs"):
+        net.silenced(["b"])
+
+
+def test_gradients_of_driven_inputs():
+    net = driven_network("identity", bias=False)
+    x = torch.ones(1, 3, dtype=torch.float64)
+    want = fw.importance(net, x)
+    for by in ("gradient", "integrated_gradients"):
+        got = fw.importance(net, x, by=by) * 2**0.5  # means over two outputs, not roots of mean squares
+        linear = [net.dag.index(label) for label in ("s", "c", "d", "e")]  # one output depends on these
+        assert_near(got[linear], want[linear])
+    probed = net.probed()
+    probes = torch.zeros(1, len(net.dag.neurons), dtype=torch.float64, requires_grad=True)
+    assert_near(probed(torch.cat((x, probes), -1)).detach(), net(x).detach())
+
+
 def test_constrained_networks_and_training_mode():
     net = network(sign=np.where(np.arange(40) % 2, 1, -1), dropout=0.5).train()
     free = network()
@@ -150,7 +218,7 @@ def test_constrained_networks_and_training_mode():
     ("changed", "error", "message"),
     [
         ({"by": "magic"}, OptionError, "by must be one of"),
-        ({"of": "edges"}, OptionError, "with by='gradient'"),
+        ({"of": "edges", "by": "integrated_gradients"}, OptionError, "by='ablation' or by='gradient'"),
         ({"of": "layers"}, OptionError, "of must be"),
         ({"steps": 0, "by": "integrated_gradients"}, OptionError, "steps must be"),
         ({"x": torch.ones(3)}, DataError, "expected x of shape"),

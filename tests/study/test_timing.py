@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from importlib import import_module
 from itertools import pairwise
 
 import pytest
@@ -192,6 +193,23 @@ def test_garbage_is_collected_between_runs_and_not_time_limit():
         pass
     assert set(states) == {False}
     assert gc.isenabled()
+
+
+def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
+    (tmp_path / "slowly_imported.py").write_text(
+        "import time\nfor _ in range(5):\n    time.sleep(0.01)\nwhole = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def import_and_go_on():
+        with time_limit(0.01):
+            import_module("slowly_imported")
+            while True:
+                pass
+
+    with pytest.raises(CutOff):
+        import_and_go_on()
+    assert sys.modules["slowly_imported"].whole
 
 
 def test_an_alarm_restores_handler_and_timer():

@@ -85,7 +85,7 @@ def test_the_nearest_neurons_are_a_connected_part(monkeypatch):
     part = select_part(worm, None, "AVAL")
     np.testing.assert_array_equal(part.nodes, nodes)
     assert (
-        f"60 of 302 neurons, those nearest to AVAL, and {len(part.edges)} of 2,542 edges, all between" in part.caption
+        f"60 of 302 neurons, those nearest to AVAL, and {len(part.edges)} of 2,407 edges, all between" in part.caption
     )
     assert set(worm.edges[part.edges].ravel()) <= set(nodes)
     assert "which has the most edges" in select_part(worm, None).caption

@@ -131,9 +131,15 @@ def _find_flag(command: Any, repair: Repair) -> str | None:
     if isinstance(repair.value, bool):
         flags = parameter.opts if repair.value else parameter.secondary_opts
         return max(flags, key=len, default=None)
-    value = repair.value
-    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return f"{max(parameter.opts, key=len)} {'...' if value is ... else shlex.quote(text)}"
+    text = "..." if repair.value is ... else shlex.quote(_format_value(repair.value))
+    return f"{max(parameter.opts, key=len)} {text}"
+
+
+def _format_value(value: object) -> str:
+    """A value as options take it: a list as a,b, a name and a table as name:a=1,b=2."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict):
+        return f"{value[0]}:{','.join(f'{key}={number}' for key, number in value[1].items())}"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _print_version(requested: bool) -> None:

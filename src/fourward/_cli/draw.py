@@ -59,7 +59,7 @@ def draw(
     from fourward._cli.drawable import load_drawable, read_colour
 
     drawable = load_drawable(spec, graph_options, title, recurrent)
-    options = read_colour(drawable.graph, colour)
+    options = {"only": drawable.only} | read_colour(drawable.graph, colour)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         draw_picture(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -28,6 +28,7 @@ class Drawable(NamedTuple):
     net_or_dag: FourWard | Recurrent | Dag | Digraph
     weight: Any  #: (E,) or None; a network has its own
     title: str
+    only: Literal["paths"] | None = None  #: neurons to show of a network; graphs are read without the others
 
     @property
     def graph(self) -> BaseGraph:
@@ -48,9 +49,11 @@ def load_drawable(spec: str, graph_options: GraphOptions, title: str | None, rec
         loaded = graph_options.load(spec)
         report_changes(loaded)
         return Drawable(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
-    graph_options.check_unset(f"{spec} is a network, which has its own graph")
+    graph_options.check_unset(f"{spec} is a network, which has its own graph", used="only")
     net = _serialization.load(path)
-    return Drawable(net, None, title or f"{spec}: {describe(net.graph)}")
+    return Drawable(
+        net, None, title or f"{spec}: {describe(net.graph)}", None if graph_options.only is None else "paths"
+    )
 
 
 def read_samples(spec: str, table: str) -> Any:

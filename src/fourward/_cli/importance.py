@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fourward.graph._dag import Dag
+    from fourward.nn import FourWard
 
 
 class By(StrEnum):
@@ -25,6 +26,13 @@ class By(StrEnum):
     ABLATION = "ablation"
     GRADIENT = "gradient"
     INTEGRATED_GRADIENTS = "integrated_gradients"
+
+
+class Of(StrEnum):
+    """What to measure the importance of."""
+
+    NEURONS = "neurons"
+    EDGES = "edges"
 
 
 def register(app: typer.Typer) -> None:
@@ -42,19 +50,24 @@ def importance(
         By,
         typer.Option(
             metavar="METHOD",
-            help="ablation: the increase of the loss if a neuron is silenced; gradient, or integrated_gradients.",
+            help="ablation: the increase of the loss if a neuron is silenced, or an edge cut; gradient, or "
+            "integrated_gradients.",
         ),
     ] = By.ABLATION,
+    of: Annotated[Of, typer.Option(help="Neurons, or edges, by ablation or gradient.")] = Of.NEURONS,
     rows: Annotated[int, typer.Option(min=1, help="Use at most so many rows.")] = 1000,
     out: Annotated[Path, typer.Option(help="CSV file to write, the most important neurons first.")] = Path(
         "importance.csv"
     ),
     picture: Annotated[
-        bool, typer.Option("--picture/--no-picture", help="Draw the network in these colours beside the CSV file.")
+        bool,
+        typer.Option(
+            "--picture/--no-picture", help="Draw the network, its neurons in these colours, beside the CSV file."
+        ),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute how much the loss of a trained model depends on each neuron.
+    """Compute how much the loss of a trained model depends on each neuron, or each edge.
 
     Example: `fourward importance worm --data digits --out importance.csv`
     """
@@ -84,26 +97,37 @@ def importance(
             return torch.nn.functional.mse_loss(predicted, y)
         return torch.nn.functional.cross_entropy(predicted, y)
 
-    scores = measure(net, inputs, targets, by.value, loss=loss).tolist()
-    _write(net.dag, scores, out)
-    drawn = _draw(net, scores, out.with_suffix(".png")) if picture else None
-    _report(net.dag, scores, out, drawn, len(x), as_json)
+    scores = measure(net, inputs, targets, by.value, of=of.value, loss=loss).tolist()
+    order = sorted(range(len(scores)), key=lambda k: -scores[k])
+    table = _tabulate_neurons(net.dag, scores, order) if of == Of.NEURONS else _tabulate_edges(net, scores, order)
+    _write(table, out)
+    drawn = _draw(net, scores, out.with_suffix(".png")) if picture and of == Of.NEURONS else None
+    _report(table[:11], of, len(scores), out, drawn, len(x), as_json)
 
 
-def _write(dag: Dag, scores: list[float], path: Path) -> None:
+def _tabulate_neurons(dag: Dag, scores: list[float], order: list[int]) -> list[tuple[Any, ...]]:
+    """A header and a row for each neuron in this order: its name, its score and its attributes."""
+    columns = dag.attributes.values()
+    rows = [(dag.labels[v], scores[v], *(values[v] for values in columns)) for v in order]
+    return [("neuron", "importance", *dag.attributes), *rows]
+
+
+def _tabulate_edges(net: FourWard, scores: list[float], order: list[int]) -> list[tuple[Any, ...]]:
+    labels, edges, weight = net.dag.labels, net.dag.edges.tolist(), net.weight.tolist()
+    rows = [(labels[edges[k][0]], labels[edges[k][1]], scores[k], weight[k]) for k in order]
+    return [("source", "target", "importance", "weight"), *rows]
+
+
+def _write(table: list[tuple[Any, ...]], path: Path) -> None:
     import csv
 
     from fourward._files import replacing
 
-    columns = list(dag.attributes)
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("neuron", "importance", *columns))
-        for v in sorted(range(dag.num_nodes), key=lambda v: -scores[v]):
-            writer.writerow((dag.labels[v], scores[v], *(dag.attributes[name][v] for name in columns)))
+        csv.writer(file).writerows(table)
 
 
-def _draw(net: Any, scores: list[float], path: Path) -> Path | None:
+def _draw(net: FourWard, scores: list[float], path: Path) -> Path | None:
     from fourward import draw
 
     try:
@@ -114,14 +138,18 @@ def _draw(net: Any, scores: list[float], path: Path) -> Path | None:
     return path
 
 
-def _report(dag: Dag, scores: list[float], out: Path, picture: Path | None, rows: int, as_json: bool) -> None:
-    first = sorted(range(dag.num_nodes), key=lambda v: -scores[v])[:10]
+def _report(
+    table: list[tuple[Any, ...]], of: Of, count: int, out: Path, picture: Path | None, rows: int, as_json: bool
+) -> None:
+    """Print the first rows of a table, below its header."""
+    position = table[0].index("importance")
     if as_json:
-        top = [{"neuron": str(dag.labels[v]), "importance": scores[v]} for v in first]
+        names = table[0][: position + 1]
+        top = [dict(zip(names, (*map(str, row[:position]), row[position]), strict=True)) for row in table[1:]]
         print_json({"out": str(out), "picture": None if picture is None else str(picture), "rows": rows, "first": top})
         return
-    print(f"the {len(first)} most important of {dag.num_nodes:,} neurons, on {rows:,} rows:")
-    width = max(len(str(dag.labels[v])) for v in first)
-    for v in first:
-        print(f"  {dag.labels[v]!s:<{width}}  {scores[v]:.4g}")
+    print(f"the {len(table) - 1} most important of {count:,} {of.value}, on {rows:,} rows:")
+    shown = [" -> ".join(map(str, row[:position])) for row in table[1:]]
+    for name, row in zip(shown, table[1:], strict=True):
+        print(f"  {name:<{max(map(len, shown))}}  {row[position]:.4g}")
     print(" ".join(str(path) for path in (out, picture) if path is not None))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fourward.errors import FileError, OptionError
+from fourward.errors import CycleError, FileError, OptionError, Repair
 
 if TYPE_CHECKING:
     from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
@@ -93,6 +93,7 @@ RecurrentOption = Annotated[
     bool,
     typer.Option("--recurrent", help="Keep the feedback of a graph: its edges carry the value of the step before."),
 ]
+KEEP_FEEDBACK = Repair("recurrent", True, "keep them as feedback, which carries the value of the step before")
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -163,12 +164,16 @@ class GraphOptions:
             "--inputs",
             metavar="LABELS",
             help="Inputs in order: labels a,b,c, an attribute and its value class=sensory (or class=a|b), or @FILE "
-            "with one label per line. Default: all sources.",
+            "with one label per line, or sources. Default: those of the file or connectome, else all sources.",
         ),
     ] = None
     outputs: Annotated[
         str | None,
-        _graph_option("--outputs", metavar="LABELS", help="Outputs, in the same form. Default: all sinks."),
+        _graph_option(
+            "--outputs",
+            metavar="LABELS",
+            help="Outputs, in the same form, or sinks. Default: those of the file or connectome, else all sinks.",
+        ),
     ] = None
     into_inputs: Annotated[
         IntoInputs | None,
@@ -178,7 +183,11 @@ class GraphOptions:
         ),
     ] = None
     only: Annotated[
-        Only | None, _graph_option("--only", help="paths: drop neurons on no path from an input to an output.")
+        Only | None,
+        _graph_option(
+            "--only",
+            help="paths: drop neurons on no path from an input to an output; draw and view hide those of a network.",
+        ),
     ] = None
     format: Annotated[str | None, _graph_option("--format", help=FORMAT_HELP)] = None
     header: Annotated[
@@ -248,13 +257,13 @@ class GraphOptions:
             max_bytes=self.max_bytes,
         )
 
-    def check_unset(self, reason: str) -> None:
+    def check_unset(self, reason: str, *, used: str = "") -> None:
         """Raise an OptionError if an option was set that has no effect because of `reason`.
 
-        `seed` is let through: most commands have another use for it.
+        `seed` is let through: most commands have another use for it; and so is the one that is `used`.
         """
         for field in fields(self):
-            if field.name != "seed" and getattr(self, field.name) != field.default:
+            if field.name not in ("seed", used) and getattr(self, field.name) != field.default:
                 raise OptionError(f"--{field.name.replace('_', '-')} has no effect here: {reason}. Omit it.")
 
 
@@ -275,7 +284,12 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**values: Any) -> None:
         graph_options = GraphOptions(**{name: values[name] for name in options})
-        command(**{name: value for name, value in values.items() if name in declared}, graph_options=graph_options)
+        try:
+            command(**{name: value for name, value in values.items() if name in declared}, graph_options=graph_options)
+        except CycleError as error:
+            if "recurrent" in declared:
+                error.repairs = (*error.repairs, KEEP_FEEDBACK)
+            raise
 
     parameters = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)
@@ -289,7 +303,9 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parse_choice(text: str | None) -> NodeChoice:
     """Inputs or outputs as Python takes them, from a comma-separated list, an attribute and its value, or @FILE."""
-    if text is None or "=" in text:
+    from fourward.graph._choose import ALL_ENDS
+
+    if text is None or "=" in text or text in ALL_ENDS.values():
         return text
     return Path(text[1:]) if text.startswith("@") else text.split(",")
 

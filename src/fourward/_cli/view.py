@@ -63,6 +63,7 @@ def view(
         weight=drawable.weight,
         samples=rows,
         around=centre,
+        only=drawable.only,
         **read_colour(drawable.graph, colour),
     )
     page.save(out)

@@ -1,10 +1,10 @@
-"""Ablations of many nodes, one at a time: exact, and far faster than as many forward passes."""
+"""Ablations of many nodes or edges, one at a time: exact, and far faster than as many forward passes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,16 +16,17 @@ from fourward.plan._plan import Plan
 _BYTES = 2**26  # bytes of the outputs of a chunk of ablations
 
 
-def ablate_nodes(
+def ablate(
     plan: Plan,
     activations: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    nodes: IntArray,
+    of: Literal["neurons", "edges"],
+    parts: IntArray,
     value: float,
     with_outputs: bool,
 ) -> Iterator[tuple[IntArray, Tensor]]:
-    """Chunks of K nodes, and (K, S, O) the outputs where each of them alone has the activation `value`.
+    """Chunks of K nodes or edges, and (K, S, O) the outputs where each of them alone has this activation, or weight.
 
     Without outputs: (K,) the root of the mean over samples and outputs of their squared change. For built-in
     activations, on the CPU, in float64 for networks of that dtype and in float32 for the others.
@@ -35,34 +36,50 @@ def ablate_nodes(
         activations: (S, N) intact activations of S samples, by node index.
         weight: (E,) in the order of dag.edges.
         bias: (N-I,) in the order of dag.neurons, or None.
-        nodes: (M,) indices of nodes.
-        value: The activation.
+        of: What is ablated.
+        parts: (M,) indices of nodes or edges; edges into the same node, one after another, share some work.
+        value: The activation, or the weight.
         with_outputs: Whether outputs are returned.
     """
     from fourward.engine._cpu import ablation  # imported here: Numba takes a second
 
     dtype, samples = np.float64 if weight.dtype == torch.float64 else np.float32, len(activations)
     width = ablation.slice_width(dtype)
-    ablate: Any = ablation.ablate(width)
+    kernel: Any = ablation.ablate(width)
     edges, weights, code, outputs, a, z = _prepare(plan, activations, weight, bias, dtype, width)
+    describe = _describe_nodes if of == "neurons" else _describe_edges
+    ablated = describe(plan, weight, parts, value, dtype)
     find_relevant: Any = ablation.find_relevant
     slices, relevant = len(a), find_relevant(*edges, outputs, plan.dag.num_nodes)
 
-    def compute(part: IntArray) -> tuple[IntArray, Tensor]:
+    def compute(first: int) -> tuple[IntArray, Tensor]:
+        part = parts[first : first + size]
         out = np.empty((len(part) if with_outputs else 0, slices, len(outputs), width), dtype)
-        positions, squares = plan.position[part].astype(np.int64), np.zeros(len(part))
-        ablate(positions, dtype(value), *edges, weights, code, outputs, relevant, a, z, samples, squares, out)
+        chunk, squares = (values[first : first + size] for values in ablated), np.zeros(len(part))
+        kernel(*chunk, *edges, weights, code, outputs, relevant, a, z, samples, squares, out)
         if not with_outputs:
             return part, torch.from_numpy(np.sqrt(squares / (samples * len(outputs))))
         flat: Any = out.transpose(0, 1, 3, 2).reshape(len(part), slices * width, len(outputs))
         return part, torch.from_numpy(flat[:, :samples])
 
     threads = torch.get_num_threads()
-    size = max(1, min(_BYTES // (slices * width * len(outputs) * np.dtype(dtype).itemsize), len(nodes) // threads, 64))
-    parts = [nodes[k : k + size] for k in range(0, len(nodes), size)]
+    size = max(1, min(_BYTES // (slices * width * len(outputs) * np.dtype(dtype).itemsize), len(parts) // threads, 64))
+    starts = range(0, len(parts), size)
     with ThreadPoolExecutor(threads) as pool:
-        for k in range(0, len(parts), threads):  # a few at a time: their outputs wait in memory
-            yield from pool.map(compute, parts[k : k + threads])
+        for k in range(0, len(starts), threads):  # a few at a time: their outputs wait in memory
+            yield from pool.map(compute, starts[k : k + threads])
+
+
+def _describe_nodes(plan: Plan, weight: Tensor, nodes: IntArray, value: float, dtype: Any) -> tuple[Any, Any, Any]:
+    """(M,) the positions of the nodes, -1, and their activation."""
+    return plan.position[nodes].astype(np.int64), np.full(len(nodes), -1), np.full(len(nodes), value, dtype)
+
+
+def _describe_edges(plan: Plan, weight: Tensor, edges: IntArray, value: float, dtype: Any) -> tuple[Any, Any, Any]:
+    """(M,) the positions of the targets and of the sources, and what is added to the weights."""
+    ends = plan.position[plan.dag.edges[edges]].astype(np.int64)
+    change = value - weight.detach().double().cpu().numpy()[edges]
+    return ends[:, 1].copy(), ends[:, 0].copy(), change.astype(dtype)
 
 
 def _prepare(

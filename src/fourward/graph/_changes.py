@@ -48,13 +48,18 @@ class Changes:
             (self.off_path, "node", "dropped {} on no path from an input to an output"),
         )
         texts = [text.replace("{}", pluralize(count, noun), 1) for count, noun, text in counted if count]
-        listed = (
-            (self.constants, "neuron", "lost all incoming edges and have constant activations"),
-            (self.new_inputs, "neuron", "lost all incoming edges and are inputs now"),
-            (self.unreached, "neuron", "are reached by no input"),
-            (self.lost_outputs, "output", "are no longer reached by an input"),
+        lost = "lost all incoming edges and"
+        listed = (  # in the singular and in the plural
+            (self.constants, "neuron", f"{lost} has a constant activation", f"{lost} have constant activations"),
+            (self.new_inputs, "neuron", f"{lost} is an input now", f"{lost} are inputs now"),
+            (self.unreached, "neuron", "is reached by no input", "are reached by no input"),
+            (self.lost_outputs, "output", "is no longer reached by an input", "are no longer reached by an input"),
         )
-        return texts + [f"{_name(labels, noun)} {text}" for labels, noun, text in listed if labels]
+        return texts + [
+            f"{_name(labels, noun)} {singular if len(labels) == 1 else plural}"
+            for labels, noun, singular, plural in listed
+            if labels
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """All fields, labels as text."""

@@ -11,16 +11,21 @@ from fourward.graph._attributes import Attributes, find_attribute
 from fourward.graph._convert import Labels, is_integer, label_list
 from fourward.graph._validation import make_label_lookup
 
-#: Labels, "class=sensory" for the nodes whose attribute has this value (or, "class=a|b", one of these), or the path of
-#: a file with one label per line.
+#: Labels, "class=sensory" for the nodes whose attribute has this value (or, "class=a|b", one of these), "sources" or
+#: "sinks" for all of these, or the path of a file with one label per line.
 NodeChoice = Iterable[Hashable] | str | Path | None
+#: The choice of all nodes without incoming edges, or without outgoing ones.
+ALL_ENDS = {"input": "sources", "output": "sinks"}
 
 
 def choose_labels(
     choice: NodeChoice, labels: Labels, attributes: Attributes, role: str
 ) -> list[Hashable] | None:  # fmt: skip
-    """The labels that a choice means, in its order or in that of the nodes; unknown ones are returned unchanged."""
-    if choice is None:
+    """The labels that a choice means, in its order or in that of the nodes; unknown ones are returned unchanged.
+
+    None stands for all sources, or all sinks, of the graph that is made.
+    """
+    if choice is None or choice == ALL_ENDS[role]:
         return None
     if isinstance(choice, Path):
         return match_labels(read_labels(choice), labels)
@@ -28,8 +33,8 @@ def choose_labels(
         name, equals, text = choice.partition("=")
         if not equals:
             raise GraphError(
-                f"{role}s must be labels, such as ['a', 'b'], or an attribute and its value, such as 'class=sensory', "
-                f"got {choice!r}."
+                f"{role}s must be labels, such as ['a', 'b'], an attribute and its value, such as 'class=sensory', or "
+                f"{ALL_ENDS[role]!r}, got {choice!r}."
             )
         return _select(name.strip(), [part.strip() for part in text.split("|")], labels, attributes, role)
     return match_labels(label_list(choice, f"{role}s"), labels)

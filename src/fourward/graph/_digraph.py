@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fourward._arrays import BoolArray, IntArray, readonly
-from fourward.errors import CycleError, GraphError, OptionError, WeightError
+from fourward.errors import CycleError, GraphError, OptionError, Repair, WeightError
 from fourward.graph import _convert, _sparse, _validation
 from fourward.graph._algorithms import find_cycle, longest_paths
 from fourward.graph._attributes import Attributes, node_attributes
@@ -312,8 +312,8 @@ def _find_ends(graph: EdgeList, chosen: tuple[IntArray | None, IntArray | None])
             nodes = np.flatnonzero(np.bincount(edge_end, minlength=len(graph.labels)) == 0)
             if not len(nodes):
                 raise GraphError(
-                    f"expected at least one {role}, but every node has {direction} edges. Choose {role}s by label with "
-                    f"{role}s=[...], for example {role}s=[{graph.labels[0]!r}]."
+                    f"expected at least one {role}, but every node has {direction} edges.",
+                    Repair(f"{role}s", [graph.labels[0]], f"choose {role}s by label, for example"),
                 )
         ends.append(nodes)
     return ends[0], ends[1]

@@ -16,6 +16,7 @@ from fourward._arrays import IntArray
 from fourward._jit import cached_njit
 from fourward.graph._algorithms import BoolArray, FloatArray, connected_components
 from fourward.graph._convert import EdgeList
+from fourward.graph._validation import look_up_labels
 
 #: Rounds of moving each node to its best rank: on the worm the first lowers the removed strength by 22 %, the second by
 #: 10 %, the third by 2 %, three more together by 1 %.
@@ -49,6 +50,14 @@ def find_light_feedback(graph: EdgeList, weight: Any, inputs: IntArray) -> BoolA
     is_feedback: BoolArray = is_loop.copy()
     is_feedback[inside] = rank[ends[0]] > rank[ends[1]]
     return is_feedback
+
+
+def find_inputs(graph: EdgeList) -> IntArray:
+    """The nodes of the inputs: the chosen ones, else all sources."""
+    if graph.inputs is not None:
+        return look_up_labels(graph.inputs, graph.labels, "input")
+    real = graph.source != graph.target
+    return np.flatnonzero(np.bincount(graph.target[real], minlength=len(graph.labels)) == 0)
 
 
 def find_reached(source: IntArray, target: IntArray, num_nodes: int, start: IntArray) -> BoolArray:

@@ -7,11 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fourward._memory import check_memory, limit_memory
 from fourward.errors import FileError, FourwardError, OptionError
-from fourward.graph import _convert, connectomes, files, generate
+from fourward.graph import connectomes, files, generate
 from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph
 from fourward.graph._convert import EdgeList
 from fourward.graph._dag import Dag
@@ -65,7 +63,7 @@ def resolve_graph(
 
     Args:
         spec: A family and its arguments ("er:64:0.2:0"; see `USAGE`; the default seed is 0), a bundled connectome
-            ("c-elegans", without its feedback edges), or a graph file.
+            ("c-elegans", as its `dag` unless options say otherwise), or a graph file.
         topology_only: Without weights, biases and activations.
         max_bytes: As in `fourward.files.read`.
         options: As in `fourward.files.read_dag`; those on how to read a file are for files only, but nodes= for any
@@ -75,18 +73,17 @@ def resolve_graph(
     Dag(64 nodes, 413 edges, 4 inputs, 5 outputs)
     >>> resolve_graph("c-elegans", outputs=["AVAL", "AVAR"]).dag.num_outputs
     2
-    >>> resolve_graph("c-elegans", inputs="class=sensory", outputs="class=motorneuron").dag
-    Dag(302 nodes, 2,407 edges, 83 inputs, 123 outputs)
+    >>> resolve_graph("c-elegans", inputs="sources", outputs="sinks").dag
+    Dag(302 nodes, 2,542 edges, 16 inputs, 30 outputs)
     """
     changes = {name: options.pop(name) for name in Options._fields if name in options}
     uses_weights = changes.get("min_weight") is not None or changes.get("remove_feedback")
     with limit_memory(max_bytes):
         annotated, is_connectome = _load(str(spec), topology_only and not uses_weights, options)
-    if is_connectome and not changes.get("remove_feedback"):
-        with_inputs = changes.get("inputs") is not None
-        changes["remove_feedback"] = True if with_inputs else "fewest"
-        if with_inputs:
-            changes.setdefault("into_inputs", "cut")
+    if is_connectome:
+        default = connectomes.acyclic_options(changes.get("inputs"))
+        changes["remove_feedback"] = changes.get("remove_feedback") or default["remove_feedback"]
+        changes.setdefault("into_inputs", default["into_inputs"])
     try:
         made = annotated.to_dag(**changes)
     except FourwardError as error:
@@ -108,10 +105,7 @@ def resolve_digraph(
     changes = {name: options.pop(name) for name in Options._fields if name in options}
     uses_weights = changes.get("min_weight") is not None
     with limit_memory(max_bytes):
-        annotated, is_connectome = _load(str(spec), topology_only and not uses_weights, options)
-    if is_connectome:
-        ends = connectomes.load(str(spec)).default_ends
-        annotated = annotated._replace(graph=annotated.graph._replace(inputs=ends[0], outputs=ends[1]))
+        annotated, _ = _load(str(spec), topology_only and not uses_weights, options)
     try:
         made = annotated.to_digraph(**changes)
     except FourwardError as error:
@@ -138,7 +132,11 @@ def _load_graph(
     if (name in _FAMILIES and arguments) or spec in connectomes.NAMES:
         if file_options:
             raise OptionError(f"{file_options[0]}= is an option of graph files, but {spec!r} is not a file.")
-        return (_load_connectome(spec), True) if spec in connectomes.NAMES else (_generate(name, arguments), False)
+        return (
+            (connectomes.load(spec).annotated, True)
+            if spec in connectomes.NAMES
+            else (_generate(name, arguments), False)
+        )
     if Path(spec).is_dir() or Path(spec).suffix.lower() == ".safetensors":
         raise FileError(f"expected a graph, got {spec!r}. If it is a network, its graph is fourward.load(path).dag.")
     if not Path(spec).is_file():
@@ -166,10 +164,3 @@ def _generate(name: str, arguments: list[str]) -> AnnotatedGraph:
         raise OptionError(f"expected {family.usage(name)} with numbers, got {spec!r}.") from error
     ends = ([dag.labels[v] for v in nodes.tolist()] for nodes in (dag.inputs, dag.outputs))
     return AnnotatedGraph(EdgeList(dag.source, dag.target, dag.labels, True, *ends))
-
-
-def _load_connectome(name: str) -> AnnotatedGraph:
-    connectome = connectomes.load(name)
-    edge_list = _convert.from_pairs(connectome.edges, connectome.classes)
-    attributes = connectome.dag.attributes
-    return AnnotatedGraph(edge_list, connectome.strength.astype(np.float64), attributes=attributes)

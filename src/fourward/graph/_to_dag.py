@@ -167,10 +167,9 @@ def _choose_ends(annotated: AnnotatedGraph, options: Options) -> AnnotatedGraph:
     """The graph with the labels of the chosen inputs and outputs in place of its own."""
     graph = annotated.graph
     inputs, outputs = (
-        _choose.choose_labels(choice, graph.labels, annotated.attributes, role)
-        for choice, role in ((options.inputs, "input"), (options.outputs, "output"))
+        own if choice is None else _choose.choose_labels(choice, graph.labels, annotated.attributes, role)
+        for own, choice, role in ((graph.inputs, options.inputs, "input"), (graph.outputs, options.outputs, "output"))
     )
-    inputs, outputs = graph.inputs if inputs is None else inputs, graph.outputs if outputs is None else outputs
     return annotated._replace(graph=graph._replace(inputs=inputs, outputs=outputs))
 
 
@@ -193,15 +192,7 @@ def _remove_feedback(annotated: AnnotatedGraph, how: RemoveFeedback) -> tuple[An
     if how == "fewest":
         return _remove(annotated, find_feedback(annotated.graph))
     graph = annotated.graph
-    return _remove(annotated, _feedback.find_light_feedback(graph, annotated.weight, _find_inputs(graph)))
-
-
-def _find_inputs(graph: EdgeList) -> IntArray:
-    """The nodes of the inputs: the chosen ones, else all sources."""
-    if graph.inputs is not None:
-        return _validation.look_up_labels(graph.inputs, graph.labels, "input")
-    real = graph.source != graph.target
-    return np.flatnonzero(np.bincount(graph.target[real], minlength=len(graph.labels)) == 0)
+    return _remove(annotated, _feedback.find_light_feedback(graph, annotated.weight, _feedback.find_inputs(graph)))
 
 
 def _remove(annotated: AnnotatedGraph, is_removed: BoolArray) -> tuple[AnnotatedGraph, _Removed]:
@@ -214,7 +205,7 @@ def _remove(annotated: AnnotatedGraph, is_removed: BoolArray) -> tuple[Annotated
 def _keep_paths(annotated: AnnotatedGraph, changes: Changes) -> tuple[AnnotatedGraph, Changes]:
     """The nodes on paths from an input to an output, and the edges between them."""
     graph, num_nodes = annotated.graph, len(annotated.graph.labels)
-    inputs = _find_inputs(graph)
+    inputs = _feedback.find_inputs(graph)
     if graph.outputs is not None:
         outputs = _validation.look_up_labels(graph.outputs, graph.labels, "output")
     else:

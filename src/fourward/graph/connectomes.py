@@ -15,7 +15,7 @@ from fourward._arrays import IntArray, readonly
 from fourward.errors import GraphError
 from fourward.graph import _convert
 from fourward.graph._annotated import AnnotatedGraph
-from fourward.graph._choose import NodeChoice
+from fourward.graph._choose import ALL_ENDS, NodeChoice
 from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph.orient import Acyclic
@@ -36,7 +36,7 @@ _CITATIONS = {
     ),
 }
 
-#: Classes of the neurons that are inputs and outputs of the whole graph.
+#: Classes of the neurons that are inputs and outputs.
 _ENDS = {"c-elegans": ("sensory", "motorneuron"), "mushroom-body": ("PN", "MBON")}
 
 #: Names for `load`: the worm's chemical synapses, the larval fly's mushroom bodies.
@@ -51,9 +51,9 @@ class Connectome:
     >>> worm
     Connectome('c-elegans', 302 neurons, 3,709 edges)
     >>> worm.dag
-    Dag(302 nodes, 2,542 edges, 16 inputs, 30 outputs)
+    Dag(302 nodes, 2,407 edges, 83 inputs, 123 outputs)
     >>> len(worm.removed)
-    1167
+    1302
     >>> worm.graph
     Digraph(302 nodes, 3,709 edges (1,409 feedback), 83 inputs (81 driven), 123 outputs)
     """
@@ -66,7 +66,7 @@ class Connectome:
 
     @property
     def dag(self) -> Dag:
-        """The graph without its feedback edges, which `removed` lists."""
+        """The graph from sensory to motor neurons without feedback, as `acyclic` makes it by default."""
         return self._acyclic.dag
 
     @cached_property
@@ -76,7 +76,7 @@ class Connectome:
 
     @property
     def removed(self) -> list[tuple[Any, Any]]:
-        """The edges that are not in `dag`, by names: feedback, and synapses of a neuron onto itself."""
+        """The edges that are not in `dag`, by names: edges into inputs, feedback, synapses of a neuron onto itself."""
         return self._acyclic.removed
 
     @cached_property
@@ -93,21 +93,20 @@ class Connectome:
     def acyclic(self, *, inputs: NodeChoice = None, outputs: NodeChoice = None) -> Acyclic:
         """The Dag and the removed edges, with these inputs and outputs.
 
-        With chosen inputs, edges into them are cut, and feedback is removed by strength, as `fourward.files.read_dag`
-        does: every neuron that the inputs reach stays reached. Without them, the fewest edges are removed.
+        Edges into inputs are cut, and feedback is removed by strength, as `fourward.files.read_dag` does: every neuron
+        that the inputs reach stays reached. With inputs="sources", the fewest edges are removed instead, whatever their
+        strengths, and all neurons that are then without incoming edges are inputs.
 
         Args:
-            inputs: Names, or an attribute and its value, such as "class=sensory". Default: all sources.
-            outputs: The outputs, likewise. Default: all sinks.
+            inputs: Names, or an attribute and its value, such as "class=interneuron", or "sources". Default: the
+                sensory neurons, or the projection neurons of the mushroom bodies.
+            outputs: The outputs, likewise, or "sinks". Default: the motor neurons, or the output neurons of the
+                mushroom bodies.
 
-        >>> load("c-elegans").acyclic(inputs="class=sensory", outputs="class=motorneuron").dag
-        Dag(302 nodes, 2,407 edges, 83 inputs, 123 outputs)
+        >>> load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag
+        Dag(302 nodes, 2,542 edges, 16 inputs, 30 outputs)
         """
-        chosen: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
-        if inputs is None:
-            made = self._annotated.to_dag(remove_feedback="fewest", **chosen)
-        else:
-            made = self._annotated.to_dag(remove_feedback=True, into_inputs="cut", **chosen)
+        made = self.annotated.to_dag(inputs=inputs, outputs=outputs, **acyclic_options(inputs))
         return Acyclic(made.dag, [*made.cut, *made.removed])
 
     def digraph(
@@ -121,32 +120,23 @@ class Connectome:
         """All edges as a Digraph, which a `Recurrent` network runs; feedback="fewest" keeps strong synapses in a step.
 
         Args:
-            inputs: Names, or an attribute and its value, as in `acyclic`. Default: the sensory neurons, or the
-                projection neurons of the mushroom bodies.
-            outputs: The outputs, likewise. Default: the motor neurons, or the output neurons of the mushroom bodies.
+            inputs: As in `acyclic`.
+            outputs: As in `acyclic`.
             driven: As in `fourward.Digraph.from_edges`.
             feedback: Likewise.
         """
-        first, last = self.default_ends
-        made = self._annotated.to_digraph(
-            inputs=first if inputs is None else inputs,
-            outputs=last if outputs is None else outputs,
-            into_inputs="drive" if driven else "cut",
-            feedback=feedback,
+        made = self.annotated.to_digraph(
+            inputs=inputs, outputs=outputs, into_inputs="drive" if driven else "cut", feedback=feedback
         )
         return made.graph
 
     @property
-    def _annotated(self) -> AnnotatedGraph:
-        graph = _convert.from_pairs(self.edges, self.classes)
+    def annotated(self) -> AnnotatedGraph:
+        """The whole graph with strengths, classes, and the default inputs and outputs."""
+        first, last = map(self._names_of_class, _ENDS[self.name])
+        graph = _convert.from_pairs(self.edges, self.classes)._replace(inputs=first, outputs=last)
         attributes = {"class": tuple(self.classes.values())}
         return AnnotatedGraph(graph, self.strength.astype(np.float64), attributes=attributes)
-
-    @property
-    def default_ends(self) -> tuple[list[Hashable], list[Hashable]]:
-        """Names of the inputs and of the outputs of `graph`."""
-        first, last = _ENDS[self.name]
-        return self._names_of_class(first), self._names_of_class(last)
 
     def _names_of_class(self, kind: str) -> list[Hashable]:
         return [name for name, neuron_class in self.classes.items() if neuron_class == kind]
@@ -163,6 +153,12 @@ class Connectome:
 
     def __repr__(self) -> str:
         return f"Connectome({self.name!r}, {len(self.classes):,} neurons, {len(self.edges):,} edges)"
+
+
+def acyclic_options(inputs: NodeChoice) -> dict[str, Any]:
+    """How a connectome becomes a Dag with these inputs, as options of `fourward.files.read_dag`."""
+    all_sources = isinstance(inputs, str) and inputs == ALL_ENDS["input"]
+    return {"remove_feedback": "fewest" if all_sources else True, "into_inputs": "cut"}
 
 
 def load(name: str) -> Connectome:

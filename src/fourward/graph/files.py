@@ -198,9 +198,9 @@ def read_dag(
         self_loops: "drop" removes edges from a neuron to itself, which are an error otherwise.
         min_weight: Drop edges whose weight, after merging, is smaller in absolute value.
         inputs: Labels of the inputs, in order; or an attribute and its value, as in "class=sensory" or
-            "class=sensory|ascending"; or the Path of a file with one label per line. Default: those in the file, else
-            all sources.
-        outputs: The outputs, likewise. Default: those in the file, else all sinks.
+            "class=sensory|ascending"; or the Path of a file with one label per line; or "sources". Default: those in
+            the file, else all sources.
+        outputs: The outputs, likewise, or "sinks". Default: those in the file, else all sinks.
         into_inputs: What becomes of edges into inputs: with "drive" they stay, and such an input is a neuron to whose
             sum x adds its feature; "cut" removes them.
         only: "paths" drops neurons that are on no path from an input to an output.

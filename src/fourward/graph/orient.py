@@ -12,11 +12,12 @@ import numpy as np
 
 from fourward._arrays import IntArray
 from fourward._jit import cached_njit
-from fourward.errors import GraphError, OptionError, summarize
+from fourward.errors import GraphError, OptionError, WeightError, summarize
 from fourward.graph import _convert
 from fourward.graph._algorithms import BoolArray, FloatArray, connected_components, sort_edges
 from fourward.graph._convert import EdgeList, Nodes
 from fourward.graph._dag import Dag, LabelChoice
+from fourward.graph._feedback import find_inputs, find_light_feedback
 
 __all__ = ["Acyclic", "by_order", "random_order", "remove_feedback"]
 
@@ -72,13 +73,23 @@ def by_order(
 
 
 def remove_feedback(
-    graph: Any, *, nodes: Nodes = None, inputs: LabelChoice = None, outputs: LabelChoice = None
+    graph: Any, *, nodes: Nodes = None, inputs: LabelChoice = None, outputs: LabelChoice = None, weight: Any = None
 ) -> Acyclic:
-    """Make a directed graph acyclic by removing a small set of edges (Eades, Lin and Smyth, 1993).
+    """Make a directed graph acyclic by removing a small set of edges (Eades, Lin and Smyth, 1993), or light edges.
 
     Only edges inside strongly connected components are candidates, so an acyclic graph loses nothing. Linear in the
     number of edges. A few of those removed could be put back without closing a cycle (in the worm 102 of 1,129), but
     finding them isn't linear.
+
+    With weights or inputs, light edges are removed instead, such that every node that the inputs reached is still
+    reached, as `fourward.files.read_dag` does.
+
+    Args:
+        graph: Pairs of labels, or a graph as in `Dag.from_networkx` and the like.
+        nodes: As in `Dag.from_edges`, for pairs.
+        inputs: As in `Dag.from_edges`.
+        outputs: As in `Dag.from_edges`.
+        weight: One number for each edge, in the graph's order, of which only sizes count. Default: all alike.
 
     >>> dag, removed = remove_feedback([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
     >>> dag, removed
@@ -90,11 +101,25 @@ def remove_feedback(
             "expected a directed graph, got an undirected one, which has no feedback edges. Direct it with "
             "fourward.orient.random_order(graph, seed=0) or fourward.orient.by_order(graph, order)."
         )
-    is_feedback = find_feedback(edge_list)
+    is_feedback = (
+        find_feedback(edge_list) if weight is None and inputs is None else _find_light(edge_list, inputs, weight)
+    )
     ends = np.stack((edge_list.source, edge_list.target), -1)[is_feedback]
     removed = [(edge_list.labels[u], edge_list.labels[v]) for u, v in ends.tolist()]
     rest = edge_list._replace(source=edge_list.source[~is_feedback], target=edge_list.target[~is_feedback])
     return Acyclic(Dag.from_edge_list(rest, inputs=inputs, outputs=outputs), removed)
+
+
+def _find_light(graph: EdgeList, inputs: LabelChoice, weight: Any) -> BoolArray:
+    size = None
+    if weight is not None:
+        size = np.asarray(_convert.as_numpy(weight), np.float64)
+        if size.shape != graph.source.shape or not np.isfinite(size).all():
+            raise WeightError(
+                f"weight must be {len(graph.source):,} finite numbers, one for each edge, got shape {size.shape}."
+            )
+    chosen = graph if inputs is None else graph._replace(inputs=_convert.label_list(inputs, "inputs"))
+    return find_light_feedback(graph, size, find_inputs(chosen))
 
 
 def make_generator(seed: Seed) -> np.random.Generator:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fourward._arrays import IntArray
-from fourward.errors import GraphError, OptionError, WeightError, pluralize, summarize
+from fourward.errors import GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph._attributes import Attributes, find_attribute, group_nodes
 from fourward.graph._convert import as_numpy
 
@@ -76,10 +76,10 @@ def resolve_constraints(graph: EdgeGraph, sign: Any, frozen: Any, tied: Any, sca
 def _edge_signs(graph: EdgeGraph, sign: Any) -> IntArray:
     """(E,) signs by edge, from an attribute, from labels or pairs, or from one number for each neuron or edge."""
     if isinstance(sign, str):
-        return _node_signs(graph, sign, TRANSMITTER_SIGNS)[graph.edges[:, 0]]
+        return _node_signs(graph, sign, {})[graph.edges[:, 0]]
     if isinstance(sign, tuple) and len(sign) == 2 and isinstance(sign[0], str) and isinstance(sign[1], Mapping):
         table = {_fold_case(value): number for value, number in sign[1].items()}
-        return _node_signs(graph, sign[0], {**TRANSMITTER_SIGNS, **table})[graph.edges[:, 0]]
+        return _node_signs(graph, sign[0], table)[graph.edges[:, 0]]
     if isinstance(sign, Mapping):
         return _signs_by_label(graph, sign)
     num_nodes, num_edges = len(graph.labels), len(graph.edges)
@@ -99,15 +99,15 @@ def _edge_signs(graph: EdgeGraph, sign: Any) -> IntArray:
     return signs[graph.edges[:, 0]] if len(array) == num_nodes else signs
 
 
-def _node_signs(graph: EdgeGraph, name: str, table: Mapping[Any, int]) -> IntArray:
-    """(N,) the signs of the nodes by an attribute; a node without a value has sign 0."""
+def _node_signs(graph: EdgeGraph, name: str, own: Mapping[Any, int]) -> IntArray:
+    """(N,) the signs of the nodes by an attribute, the user's own signs first; a node without a value has sign 0."""
+    table = {**TRANSMITTER_SIGNS, **own}
     values = [None if value is None else _fold_case(value) for value in find_attribute(graph.attributes, name)]
     unknown = list(dict.fromkeys(value for value in values if value is not None and value not in table))
     if unknown:
-        example = dict.fromkeys(unknown[:2], -1)
         raise OptionError(
-            f"no sign for these values of the attribute {name!r}: {summarize(unknown)}. Pass a table of signs with it, "
-            f"sign=({name!r}, {example}), with 1, -1, or 0 for both."
+            f"no sign for these values of the attribute {name!r}: {summarize(unknown)}.",
+            Repair("sign", (name, {**own, **dict.fromkeys(unknown, -1)}), "give them signs: 1, -1, or 0 for both"),
         )
     _check_signs(table.values())
     return np.array([0 if value is None else table[value] for value in values], np.int8)

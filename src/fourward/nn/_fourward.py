@@ -111,7 +111,7 @@ class FourWard(EngineModule):
         """A copy of the network in which neurons have constant activations, whatever their inputs.
 
         The copy has the same graph, a bias, and the effective weights without constraints: those into clamped neurons
-        are 0. A clamped input sends its value instead of its feature.
+        are 0. A clamped input sends its value instead of its feature, or instead of its activation if it is driven.
 
         Args:
             values: The activation of each clamped neuron, by label.

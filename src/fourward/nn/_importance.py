@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from fourward._arrays import IntArray
-from fourward.engine._ablation import ablate_nodes
+from fourward.engine._ablation import ablate
 from fourward.errors import DataError, OptionError
-from fourward.nn._fourward import FourWard, check_network
+from fourward.nn._fourward import FourWard, check_network, without_driven_inputs
 from fourward.nn._interventions import clamp, probe
 
 By = Literal["ablation", "gradient", "integrated_gradients"]
+Parts = Literal["neurons", "edges"]
 #: loss(outputs, y), the mean over samples, as torch.nn.functional.cross_entropy.
 Loss = Callable[[Tensor, Tensor], Tensor]
 _BATCH = 1024  # samples of a gradient
@@ -28,16 +29,17 @@ def importance(
     y: Any = None,
     by: By = "ablation",
     *,
-    of: Literal["neurons", "edges"] = "neurons",
+    of: Parts = "neurons",
     value: float = 0.0,
     loss: Loss | None = None,
     steps: int = 32,
 ) -> Tensor:
     """How much the outputs depend on each neuron, or with y how much the loss does.
 
-    "ablation" sets the activation of one neuron after another to `value` and computes the outputs anew, exactly: the
-    result is the root of the mean squared change of the outputs over samples and outputs, or with y the increase of the
-    loss. "gradient" is the mean over samples (and outputs) of |activation times gradient|, the change to first order.
+    "ablation" sets the activation of one neuron, or the weight of one edge, after another to `value` and computes the
+    outputs anew, exactly: the result is the root of the mean squared change of the outputs over samples and outputs, or
+    with y the increase of the loss. "gradient" is the change to first order: of neurons the mean over samples (and
+    outputs) of |activation times gradient|, of edges |weight times gradient| of the mean.
     "integrated_gradients" is the mean |conductance|: the gradient times the change of the activation, summed along the
     path from x = 0 to x; for inputs these are integrated gradients.
 
@@ -46,14 +48,14 @@ def importance(
         x: (S, num_inputs) samples.
         y: (S,) integer classes, of which the outputs are logits; or (S,) or (S, num_outputs) targets.
         by: The method.
-        of: "edges" gives |weight times its gradient| for each edge instead; by="gradient" only.
-        value: The activation of an ablated neuron.
+        of: "neurons", or "edges", by ablation or gradient.
+        value: The activation of an ablated neuron, or the weight of an ablated edge.
         loss: The loss, a function of outputs and y, averaged over samples. Default: cross-entropy for integers, mean
             squared error for other targets.
         steps: Steps along the path of integrated gradients.
 
     Returns:
-        (num_nodes,) by node index, inputs included; or (num_edges,).
+        (num_nodes,) by node index, inputs included; or (num_edges,), in the order of dag.edges.
 
     >>> from fourward import Dag
     >>> dag = Dag.from_edges([("a", "b"), ("b", "c")])
@@ -63,26 +65,38 @@ def importance(
     check_network(net)
     _check_options(by, of, steps)
     x, y, loss = _check_samples(net, x, y, loss)
-    was_training = net.training
-    net.eval()
+    was_training, plain = net.training, without_driven_inputs(net)
+    plain.eval()
     try:
-        if of == "edges":
-            return _weigh_edges(net, x, y, loss)
-        if by == "ablation":
-            return _ablate(net, x, y, loss, float(value))
-        return _attribute(net, x, y, loss, steps if by == "integrated_gradients" else 0)
+        scores = _measure(plain, x, y, loss, by, of, float(value), steps)
     finally:
         net.train(was_training)
+    if plain is net:
+        return scores
+    index = plain.dag.find_edges(net.dag.edges, by="index") if of == "edges" else np.arange(net.dag.num_nodes)
+    return scores[torch.from_numpy(np.array(index))]
 
 
-def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float) -> Tensor:
-    dag, scores = net.dag, torch.zeros(net.dag.num_nodes, dtype=torch.float64)
+def _measure(
+    net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, by: By, of: Parts, value: float, steps: int
+) -> Tensor:
+    if by == "ablation":
+        return _ablate(net, x, y, loss, value, of)
+    if of == "edges":
+        return _weigh_edges(net, x, y, loss)
+    return _attribute(net, x, y, loss, steps if by == "integrated_gradients" else 0)
+
+
+def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float, of: Parts) -> Tensor:
+    parts: IntArray = np.arange(net.dag.num_nodes if of == "neurons" else net.dag.num_edges)
+    scores = torch.zeros(len(parts), dtype=torch.float64)
     with torch.no_grad():
-        intact, nodes = _in_float(net(x)), np.arange(dag.num_nodes)
+        intact, weight = _in_float(net(x)), net.weight
         if len(net.custom_activations):
-            chunks = _ablate_one_by_one(net, x, value)
+            chunks = _silence_one_by_one(net, x, value) if of == "neurons" else _cut_one_by_one(net, x, value)
         else:
-            chunks = ablate_nodes(net.plan, net.activations(x), net.weight, net.bias, nodes, value, y is not None)
+            activations = net.activations(x)
+            chunks = ablate(net.plan, activations, weight, net.bias, of, parts, value, y is not None)
         base = None if y is None else loss(intact, y.cpu())
         for part, result in chunks:
             if base is not None and y is not None:
@@ -93,7 +107,17 @@ def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float
     return scores
 
 
-def _ablate_one_by_one(net: FourWard, x: Tensor, value: float) -> Iterator[tuple[IntArray, Tensor]]:
+def _cut_one_by_one(net: FourWard, x: Tensor, value: float) -> Iterator[tuple[IntArray, Tensor]]:
+    """Edges, and (1, S, O) the outputs where the weight of one of them is `value`, as `_silence_one_by_one`."""
+    weight = net.weight
+    for k in range(net.dag.num_edges):
+        changed = weight.clone()
+        changed[k] = value
+        outputs = net.runner(x, changed, net.bias, net.custom_activations, None, False)
+        yield np.array([k]), _in_float(outputs)[None]
+
+
+def _silence_one_by_one(net: FourWard, x: Tensor, value: float) -> Iterator[tuple[IntArray, Tensor]]:
     """Nodes, and (1, S, O) the outputs with one of them set, for activations that compiled code doesn't know."""
     dag = net.dag
     for v, label in enumerate(dag.labels):
@@ -152,8 +176,10 @@ def _check_options(by: str, of: str, steps: int) -> None:
     methods = ("ablation", "gradient", "integrated_gradients")
     if by not in methods:
         raise OptionError(f"by must be one of {', '.join(map(repr, methods))}, got {by!r}.")
-    if of not in ("neurons", "edges") or (of == "edges" and by != "gradient"):
-        raise OptionError(f"of must be 'neurons', or 'edges' with by='gradient', got {of!r} with by={by!r}.")
+    if of not in ("neurons", "edges") or (of == "edges" and by == "integrated_gradients"):
+        raise OptionError(
+            f"of must be 'neurons', or 'edges' with by='ablation' or by='gradient', got {of!r} with by={by!r}."
+        )
     if not isinstance(steps, int) or steps < 1:
         raise OptionError(f"steps must be a positive int, got {steps!r}.")
 

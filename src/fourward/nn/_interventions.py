@@ -26,7 +26,7 @@ def clamp(net: FourWard, values: Mapping[Hashable, float]) -> FourWard:
     with torch.no_grad():
         for label, value in values.items():
             node, number = dag.index(label), _check_number(label, value)
-            if rank[node] >= 0:
+            if rank[node] >= 0 and node not in dag.inputs:
                 weight[_edges(dag.target == node, weight)] = 0
                 bias[rank[node]], activations[rank[node]] = number, "identity"
             else:
@@ -79,9 +79,10 @@ def _edges(index: Any, like: Tensor) -> Tensor:
 
 
 def _clamp_input(dag: Dag, node: int, value: float, weight: Tensor, bias: Tensor, rank: IntArray) -> None:
-    """Replace what an input sends by what it would send with this value, as part of biases."""
+    """Replace what an input sends by what it would send with this activation, as part of biases."""
     if node in dag.outputs:
-        raise GraphError(f"the input {dag.labels[node]!r} is an output, too, so x sets it. Change that column of x.")
+        repair = "Omit it from the outputs" if rank[node] >= 0 else "Change that column of x"
+        raise GraphError(f"the input {dag.labels[node]!r} is an output, too, so x sets it. {repair}.")
     edges = _edges(dag.source == node, weight)
     targets = _edges(rank[dag.target[dag.source == node]], weight)
     bias[targets] += value * weight[edges]

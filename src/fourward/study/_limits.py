@@ -31,10 +31,12 @@ def time_limit(seconds: float) -> Iterator[None]:
     if not possible or math.isinf(seconds):
         yield
         return
-    armed = True
+    armed, imports = True, _count_imports(sys._getframe())
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if armed:
+        if armed and _count_imports(frame) > imports:  # half a module would stay in sys.modules: wait until it is whole
+            signal.setitimer(signal.ITIMER_REAL, REPEAT_AFTER, 1.0)
+        elif armed:
             raise CutOff
 
     def on_unraisable(unraisable: Any) -> None:
@@ -53,6 +55,15 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
         sys.unraisablehook = hook
+
+
+def _count_imports(frame: FrameType | None) -> int:
+    """The number of frames of the import system below this one."""
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        frame = frame.f_back
+    return count
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""What outputs become when a node's activation is set to a constant, for one node after another, in Numba.
+"""What outputs become when a node's activation, or an edge's weight, is set to a constant, one after another, in Numba.
 
 Setting node v changes its descendants alone, by amounts d that start as value - a_v; a descendant q has the new sum
 z_q + the sum of w_uq d_u over its changed predecessors u. So an ablation takes the edges between changed nodes, on
-average of a deep network a third of all, and the intact sums and activations are computed once.
+average of a deep network a third of all, and the intact sums and activations are computed once. Setting the weight of
+an edge (u, v) starts with d_v = f_v(z_v + (value - w_uv) a_u) - a_v.
 """
 # mypy: ignore-errors
 # (Numba types this code, by rules of its own.)
@@ -64,25 +65,28 @@ def ablate(width):
     """The kernel of ablations for slices of this width."""
 
     @_jit
-    def ablate(positions, value, source, start, weight, code, outputs, relevant, a, z, samples, squares, out):
-        """Set the node at each of K positions to this activation.
+    def ablate(positions, sources, values, source, start, weight, code, outputs, relevant, a, z, samples, squares, out):
+        """Set the node at each of K positions to a value; or where it has a source, add it to that edge's weight.
 
-        Fills squares, (K,), with the sum over samples and outputs of the squared change of the outputs; or, unless it
-        is empty, out, (K, slices, O, W), with the outputs.
+        Nodes have the source -1. Fills squares, (K,), with the sum over samples and outputs of the squared change of
+        the outputs; or, unless it is empty, out, (K, slices, O, W), with the outputs.
         """
         num_nodes, slices = len(code), len(a)
         zero = weight.dtype.type(0)
         changed = np.empty((num_nodes, width), weight.dtype)  # d of each changed node
         row_number, nodes = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.int32)
         first, last = np.empty(num_nodes, np.int64), np.empty(num_nodes, np.int64)
+        count, edges = 0, 0
         edge_weight, edge_row = np.empty(len(source), weight.dtype), np.empty(len(source), np.int32)
         rows, weights = pointer(changed.ctypes.data, zero), pointer(edge_weight.ctypes.data, zero)
         index = pointer(edge_row.ctypes.data, np.int32(0))
         for i in range(len(positions)):
-            v = positions[i]
-            row_number[:] = -1
-            row_number[v], nodes[0], count, edges = 0, v, 1, 0
-            for q in range(v + 1, num_nodes if relevant[v] else 0):
+            v, u = positions[i], sources[i]
+            is_known = i > 0 and positions[i - 1] == v  # another edge into v changes the same nodes
+            if not is_known:
+                row_number[:] = -1
+                row_number[v], nodes[0], count, edges = 0, v, 1, 0
+            for q in range(v + 1, num_nodes if relevant[v] and not is_known else 0):
                 if not relevant[q]:
                     continue
                 begin = edges
@@ -95,7 +99,11 @@ def ablate(width):
                     count += 1
             for s in range(slices):
                 for j in range(width):
-                    changed[0, j] = value - a[s, v, j]
+                    changed[0, j] = values[i] if u < 0 else z[s, v, j] + values[i] * a[s, u, j]
+                if u >= 0:
+                    activate(code[v], rows, width)
+                for j in range(width):
+                    changed[0, j] -= a[s, v, j]
                 for c in range(1, count):
                     q, row = nodes[c], offset(rows, c * width)
                     for j in range(width):

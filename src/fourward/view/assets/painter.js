@@ -307,21 +307,26 @@ class Painter {
   }
 
   /**
-   * Draw the edges among the ancestors and among the descendants of the selected node, and its own ones boldest, in the
-   * colours of their signs; those of a hub thin and pale, the strong ones on top.
+   * Draw the edges among the ancestors and among the descendants of the selected node, the paler the more there are, and
+   * its own ones boldest, in the colours of their signs; those of a hub thin and pale, the strong ones on top.
    */
   paintHighlight(pen, state) {
     const { source, target, weight, numEdges } = this.graph;
     const far = new Path2D();
     const near = [];
+    let numFar = 0;
     for (let e = 0; e < numEdges; e++) {
       const [u, v] = [source[e], target[e]];
       const lit = (state.ancestors[u] && state.ancestors[v]) || (state.descendants[u] && state.descendants[v]);
       if (!lit || !state.visible[e]) continue;
-      if (u === state.selected || v === state.selected) near.push(e);
-      else this.trace(far, e);
+      if (u === state.selected || v === state.selected) {
+        near.push(e);
+      } else {
+        this.trace(far, e);
+        numFar++;
+      }
     }
-    this.stroke(pen, far, 0.6, near.length > HUB ? 0.15 : 0.45);
+    this.stroke(pen, far, 0.6, Math.min(0.45, Math.max(0.03, 450 / numFar)), this.colour.ink);
     const [width, opacity] = near.length > HUB ? [Math.max(0.5, 200 / near.length), 0.5] : [2, 1];
     const shades = Array.from({ length: BINS + 1 }, () => new Path2D());
     for (const e of near) this.trace(shades[weight ? this.bin(e) : 0], e);

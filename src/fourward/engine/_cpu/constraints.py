@@ -1,0 +1,36 @@
+"""Effective weights of constrained edges and gradients of their parameters, in one pass each, in Numba.
+
+Edge edges[k] has the weight p (free_factor[k] + signed_factor[k] sgn(p)) of its parameter p = free[group[k]]; factors
+that are the same for all edges are arrays of one. The sum of both factors is quicker than a choice between two, which
+branches where signs are random: 0.1 instead of 0.4 ms for 73,000 of 105,000 edges.
+"""
+# mypy: ignore-errors
+# (Numba types this code, by rules of its own.)
+
+from __future__ import annotations
+
+import math
+
+from fourward._jit import cached_njit
+
+
+@cached_njit
+def compute_weights(free, free_factor, signed_factor, edges, group, weight):
+    """Fill in the weights (E,) of the edges that have a parameter."""
+    one = free.dtype.type(1)
+    free_step, signed_step = int(len(free_factor) == len(edges)), int(len(signed_factor) == len(edges))
+    for k in range(len(edges)):
+        p = free[group[k]]
+        factor = free_factor[k * free_step] + signed_factor[k * signed_step] * math.copysign(one, p)
+        weight[edges[k]] = p * factor
+
+
+@cached_njit
+def compute_grads(weight_grad, free, free_factor, signed_factor, edges, group, grad):
+    """Fill in the gradients (F,) of the parameters, which start at 0, from those of the weights (E,)."""
+    one = free.dtype.type(1)
+    free_step, signed_step = int(len(free_factor) == len(edges)), int(len(signed_factor) == len(edges))
+    for k in range(len(edges)):
+        sign = math.copysign(one, free[group[k]])
+        factor = free_factor[k * free_step] + signed_factor[k * signed_step] * sign
+        grad[group[k]] += weight_grad[edges[k]] * factor
