@@ -6,7 +6,8 @@ and each look-up of a weight takes 13 microseconds before any arithmetic.
 
 from __future__ import annotations
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -34,14 +35,54 @@ class Constraints(nn.Module):
 
     def __init__(self, graph: EdgeGraph, constraints: EdgeConstraints, weight: Tensor) -> None:
         super().__init__()
-        self.graph, self.arrays = graph, constraints
-        free = np.ones(len(weight), np.bool_) if constraints.frozen is None else ~constraints.frozen
-        self._edges: IntArray = np.flatnonzero(free)  # (K,) edges that have a parameter
-        self._group, self._first = _group_edges(constraints, self._edges)
+        #: (N,) int8, the sign that new edges out of each node get; None without signs
+        self.node_sign = None if constraints.sign is None else common_signs(graph, constraints.sign)
+        self._set_arrays(graph, constraints)
         self.free_weight = nn.Parameter(weight.new_empty(len(self._first)))
-        self.register_buffer("fixed", None if free.all() else torch.zeros_like(weight))
+        self.register_buffer("fixed", None if len(self._edges) == len(weight) else torch.zeros_like(weight))
         self.rebuild()
         self._project(weight)
+
+    def _set_arrays(self, graph: EdgeGraph, constraints: EdgeConstraints) -> None:
+        self.graph, self.arrays = graph, constraints
+        free = np.ones(len(graph.edges), np.bool_) if constraints.frozen is None else ~constraints.frozen
+        self._edges: IntArray = np.flatnonzero(free)  # (K,) edges that have a parameter
+        self._group, self._first = _group_edges(constraints, self._edges)
+
+    def with_graph(self, graph: EdgeGraph, edge: IntArray, node: IntArray) -> tuple[Self, IntArray]:
+        """These constraints after an edit of the graph, as a copy with the same parameters, whose number it lacks.
+
+        New edges get the sign of their source; they are neither frozen nor tied nor scaled.
+
+        Args:
+            graph: The graph after the edit.
+            edge: (E',) the index that each edge had; E and above for new edges.
+            node: (N',) the index that each node had; N and above for new nodes.
+
+        Returns:
+            The constraints, and (F',) the index that each parameter had; F + k for that of the new edge E + k.
+        """
+        num_edges, num_parameters, is_new = len(self.graph.edges), len(self._first), edge >= len(self.graph.edges)
+        parameter = np.empty(num_edges, np.int64)  # the parameter of each edge; that of frozen edges isn't read
+        parameter[self._edges] = np.arange(len(self._edges)) if self._group is None else self._group
+        other = copy(self)
+        vars(other).update({name: dict(vars(self)[name]) for name in ("_parameters", "_buffers")})
+        if self.node_sign is not None:
+            signs = np.append(self.node_sign, np.int8(0))
+            other.node_sign = signs[np.minimum(node, len(self.node_sign))]
+        new_values: tuple[Any, ...] = (
+            None if other.node_sign is None else other.node_sign[graph.edges[is_new, 0]], False, -1, 1.0,
+        )  # fmt: skip
+        listed = zip(self.arrays, new_values, strict=True)
+        other._set_arrays(graph, EdgeConstraints(*(_carry(values, edge, is_new, new) for values, new in listed)))
+        if self.fixed is not None:
+            fixed = torch.cat((self.fixed, self.fixed.new_zeros(1)))
+            index = torch.from_numpy(np.minimum(edge, num_edges)).to(fixed.device)
+            other.fixed = None if len(other._edges) == len(edge) else fixed.index_select(0, index)
+        other.rebuild()
+        representative = edge[other._edges[other._first]]
+        index = parameter[np.minimum(representative, num_edges - 1)] if num_edges else representative
+        return other, np.where(representative < num_edges, index, representative - num_edges + num_parameters)
 
     def rebuild(self) -> None:
         """Compute the buffers that follow from the constraints, on the device and in the dtype of the parameters."""
@@ -157,6 +198,23 @@ class Constraints(nn.Module):
     def extra_repr(self) -> str:
         """How many edges are constrained."""
         return self.arrays.describe()
+
+
+def common_signs(graph: EdgeGraph, sign: IntArray) -> IntArray:
+    """(N,) the sign of all edges out of each node; 0 where they differ, and for nodes without any."""
+    signs, source = np.zeros(len(graph.labels), np.int8), graph.edges[:, 0]
+    signs[source] = sign
+    signs[source[signs[source] != sign]] = 0
+    return signs
+
+
+def _carry(values: Any, edge: IntArray, is_new: Any, new: Any) -> Any:
+    """(E',) an array over edges after an edit, with `new` at new edges; None stays."""
+    if values is None:
+        return None
+    carried = np.empty(len(edge), values.dtype)
+    carried[~is_new], carried[is_new] = values[edge[~is_new]], new
+    return carried
 
 
 def _group_edges(constraints: EdgeConstraints, edges: IntArray) -> tuple[IntArray | None, IntArray]:
