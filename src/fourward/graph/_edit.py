@@ -21,7 +21,7 @@ class Changed(NamedTuple):
 
     add: IntArray  #: (A, 2) pairs of nodes
     remove: IntArray  #: (R,) distinct indices of edges
-    new_labels: Sequence[Hashable] = ()  #: of added nodes
+    new_labels: Sequence[Hashable] = ()  #: labels of added nodes
     removed_nodes: IntArray = np.empty(0, np.int32)  #: distinct nodes, whose edges go, too
     feedback: BoolArray | None = None  #: (A,) which pairs carry the value of the step before; None: see `edit_graph`
 
@@ -54,9 +54,12 @@ def edit_graph(graph: Dag | Digraph, change: Changed) -> Edited:
     if len(change.removed_nodes):
         remains &= (new_index[graph.source] >= 0) & (new_index[graph.target] >= 0)
     stay = np.flatnonzero(remains)
-    pairs = np.concatenate((graph.source[stay], change.add[:, 0])), np.concatenate((graph.target[stay], change.add[:, 1]))
+    pairs = (
+        np.concatenate((graph.source[stay], change.add[:, 0])),
+        np.concatenate((graph.target[stay], change.add[:, 1])),
+    )
     source, target = (ends.astype(np.int32) if node is None else new_index[ends].astype(np.int32) for ends in pairs)
-    edge = np.concatenate((stay, graph.num_edges + np.arange(len(change.add)))).astype(np.int64)
+    edge: IntArray = np.concatenate((stay, graph.num_edges + np.arange(len(change.add)))).astype(np.int64)
     feedback = _select_feedback(graph, change, source, target, stay)
     try:
         edited, edge = _build(graph, source, target, edge, feedback, change, node, new_index)
@@ -123,9 +126,9 @@ def _check_pairs(graph: Dag | Digraph, change: Changed, new_index: IntArray) -> 
     wrong = change.add[carries[change.add[:, 1]]]
     if len(wrong):
         raise GraphError(
-            f"expected added edges into neurons, got {_name(graph, change, wrong)}: these inputs have no incoming edges, "
-            "so they carry their features and have no activation. Choose other targets, or make a new network in which "
-            "they are driven."
+            f"expected added edges into neurons, got {_name(graph, change, wrong)}: these inputs have no incoming "
+            "edges, so they carry their features and have no activation. Choose other targets, or make a new "
+            "network in which they are driven."
         )
     if isinstance(graph, Dag):
         labels = [*graph.labels, *change.new_labels] if change.new_labels else graph.labels
@@ -136,7 +139,7 @@ def _check_duplicates(graph: Dag | Digraph, change: Changed, stay: IntArray) -> 
     """Raise for pairs that are added twice, and for those that are edges already."""
     count = graph.num_nodes + len(change.new_labels)
     keys = _keys(change.add, count)
-    values, first, repeats = np.unique(keys, return_index=True, return_counts=True)
+    _, first, repeats = np.unique(keys, return_index=True, return_counts=True)
     twice = change.add[first[repeats > 1]]
     if len(twice):
         raise GraphError(f"duplicate edges to add: {_name(graph, change, twice)}. Pass each pair once.")
@@ -186,4 +189,3 @@ def _carry_properties(before: Dag, after: Dag, node: IntArray | None) -> None:
         columns = {name: (*values, *new[len(values) :]) for name, values in before.attributes.items()}
         listed = {name: tuple(column[v] for v in node.tolist()) for name, column in columns.items()}
         properties["attributes"] = MappingProxyType(listed)
-

@@ -81,8 +81,10 @@ class Constraints(nn.Module):
             other.fixed = None if len(other._edges) == len(edge) else fixed.index_select(0, index)
         other.rebuild()
         representative = edge[other._edges[other._first]]
-        index = parameter[np.minimum(representative, num_edges - 1)] if num_edges else representative
-        return other, np.where(representative < num_edges, index, representative - num_edges + num_parameters)
+        known = representative < num_edges
+        origin = representative - num_edges + num_parameters
+        origin[known] = parameter[representative[known]]
+        return other, origin
 
     def rebuild(self) -> None:
         """Compute the buffers that follow from the constraints, on the device and in the dtype of the parameters."""

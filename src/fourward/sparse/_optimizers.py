@@ -19,7 +19,7 @@ class Move(NamedTuple):
     """A vector of parameters, and where its entries come from."""
 
     parameter: nn.Parameter  #: (n,)
-    index: Tensor  #: (n',) int64, the entry that each new entry was; n + k for the k-th new one
+    origin: Tensor  #: (n',) int64, the entry that each new entry was; n + k for the k-th new one
     new: Tensor  #: (k,) values of new entries
 
 
@@ -58,7 +58,8 @@ def check_optimizers(optimizers: list[torch.optim.Optimizer], moves: list[Move])
 
 
 def _state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
-    return optimizer.state[parameter] if parameter in optimizer.state else {}
+    state: dict[str, Any] = optimizer.state.get(parameter, {})
+    return state
 
 
 def _can_move(value: Any, parameter: nn.Parameter) -> bool:
@@ -101,7 +102,7 @@ def move_all(optimizers: list[torch.optim.Optimizer], moves: list[Move]) -> None
 
 def _carry(values: Tensor, move: Move, new: Tensor | None = None) -> Tensor:
     added = values.new_zeros(len(move.new)) if new is None else new.to(values)
-    return torch.cat((values, added)).index_select(0, move.index)
+    return torch.cat((values, added)).index_select(0, move.origin)
 
 
 def _resize(parameter: nn.Parameter, values: Tensor) -> None:
@@ -124,7 +125,7 @@ def check_resize(net: nn.Module, moves: list[Move]) -> None:
                 f"expected plain parameters, got a {type(move.parameter.data).__name__}, as FSDP makes them. Edit the "
                 "network before it is sharded."
             )
-    resized = any(len(move.index) != len(move.parameter) for move in moves)
+    resized = any(len(move.origin) != len(move.parameter) for move in moves)
     if not resized or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return
     from torch.nn.parallel import DistributedDataParallel

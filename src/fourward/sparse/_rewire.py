@@ -55,12 +55,9 @@ class Edit:
         >>> edit.carry(np.array([10, 20, 30]))
         array([20,  0, 30])
         """
-        before = len(values)
-        if before != len(self.removed) + np.count_nonzero(self.edge >= 0):
-            raise OptionError(
-                f"expected a value for each of {len(self.removed) + np.count_nonzero(self.edge >= 0):,} edges before the "
-                f"edit, got {before:,}."
-            )
+        before = len(self.removed) + int(np.count_nonzero(self.edge >= 0))
+        if len(values) != before:
+            raise OptionError(f"expected a value for each of {before:,} edges before the edit, got {len(values):,}.")
         if isinstance(values, Tensor):
             index = torch.from_numpy(np.where(self.edge < 0, before, self.edge).astype(np.int64)).to(values.device)
             return torch.cat((values, values.new_full((1, *values.shape[1:]), new))).index_select(0, index)
@@ -153,9 +150,9 @@ def rewire_indices(
     if net.constraints is not None and other.constraints is not None:  # the same object, as all of its parameters
         vars(net.constraints).update(vars(other.constraints))
         other.constraints = net.constraints
-    if net._buffers.get("tau") is not None:
-        index = torch.from_numpy(neuron).to(net._buffers["tau"].device)  # type: ignore[union-attr]
-        other._buffers["tau"] = torch.cat((net._buffers["tau"], _new_neurons(net, neuron, 1.0))).index_select(0, index)  # type: ignore[list-item]
+    if (tau := net._buffers.get("tau")) is not None:
+        origin = torch.from_numpy(neuron).to(tau.device)
+        other._buffers["tau"] = torch.cat((tau, _new_neurons(net, neuron, 1.0))).index_select(0, origin)
     vars(net).update(vars(other))
     return _describe(graph, change, edited, neuron)
 
@@ -175,17 +172,17 @@ def unwrap(net: Any) -> Network:
 
 def _list_moves(net: Network, other: Network, edited: Edited, neuron: IntArray, new_weight: Tensor) -> list[Move]:
     """Where the entries of all parameters come from; `other` gets the constraints of its graph."""
-    parameter, index = net._parameters.get("weight"), edited.edge
+    parameter, origin = net._parameters.get("weight"), edited.edge
     if net.constraints is not None:
-        other.constraints, index = net.constraints.with_graph(edited.graph, edited.edge, edited.node)
+        other.constraints, origin = net.constraints.with_graph(edited.graph, edited.edge, edited.node)
         parameter = net.constraints.free_weight
     assert parameter is not None
-    moves = [Move(parameter, torch.from_numpy(index).to(parameter.device), new_weight)]
+    moves = [Move(parameter, torch.from_numpy(origin).to(parameter.device), new_weight)]
     for name, value in (("bias", 0.0), ("tau", 1.0)):
         parameter = net._parameters.get(name)
         if parameter is not None:
-            index = torch.from_numpy(neuron).to(parameter.device)
-            moves.append(Move(parameter, index, _new_neurons(net, neuron, value)))
+            listed = torch.from_numpy(neuron).to(parameter.device)
+            moves.append(Move(parameter, listed, _new_neurons(net, neuron, value)))
     return moves
 
 
@@ -234,7 +231,8 @@ def _describe(graph: BaseGraph, change: Changed, edited: Edited, neuron: IntArra
 def _as_weights(weight: Any, change: Changed, net: Network) -> Tensor:
     """(A,) the parameters of added edges, from a number or one for each; under a sign they are its absolute values."""
     dtype, device = net._dtype_and_device()
-    values, count = torch.as_tensor(weight).detach(), len(change.add)
+    values = weight.detach() if isinstance(weight, Tensor) else torch.as_tensor(np.asarray(weight))
+    count = len(change.add)
     if values.shape not in ((), (count,)) or values.is_complex() or not values.isfinite().all():
         raise WeightError(
             f"expected weight as a finite number, or as {count:,} of them, one for each added edge, got "
@@ -305,7 +303,8 @@ def _look_up_pairs(graph: BaseGraph, new_labels: list[Hashable], pairs: Any) -> 
         if not unknown:
             raise
         raise GraphError(
-            f"unknown labels in add: {summarize(unknown)}. Choose labels of the graph, or list new neurons in add_nodes."
+            f"unknown labels in add: {summarize(unknown)}. Choose labels of the graph, or list new neurons in "
+            "add_nodes."
         ) from None
     return np.stack((listed.source, listed.target), -1)
 
