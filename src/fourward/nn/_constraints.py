@@ -49,6 +49,11 @@ class Constraints(nn.Module):
         self._edges: IntArray = np.flatnonzero(free)  # (K,) edges that have a parameter
         self._group, self._first = _group_edges(constraints, self._edges)
 
+    @property
+    def num_parameters(self) -> int:
+        """F, the number of parameters that the constraints need."""
+        return len(self._first)
+
     def with_graph(self, graph: EdgeGraph, edge: IntArray, node: IntArray) -> tuple[Self, IntArray]:
         """These constraints after an edit of the graph, as a copy with the same parameters, whose number it lacks.
 
@@ -62,29 +67,35 @@ class Constraints(nn.Module):
         Returns:
             The constraints, and (F',) the index that each parameter had; F + k for that of the new edge E + k.
         """
-        num_edges, num_parameters, is_new = len(self.graph.edges), len(self._first), edge >= len(self.graph.edges)
+        num_edges, is_new = len(self.graph.edges), edge >= len(self.graph.edges)
         parameter = np.empty(num_edges, np.int64)  # the parameter of each edge; that of frozen edges isn't read
         parameter[self._edges] = np.arange(len(self._edges)) if self._group is None else self._group
-        other = copy(self)
-        vars(other).update({name: dict(vars(self)[name]) for name in ("_parameters", "_buffers")})
-        if self.node_sign is not None:
-            signs = np.append(self.node_sign, np.int8(0))
-            other.node_sign = signs[np.minimum(node, len(self.node_sign))]
-        new_values: tuple[Any, ...] = (
-            None if other.node_sign is None else other.node_sign[graph.edges[is_new, 0]], False, -1, 1.0,
-        )  # fmt: skip
+        node_sign = self.node_sign
+        if node_sign is not None:
+            node_sign = np.append(node_sign, np.int8(0))[np.minimum(node, len(node_sign))]
+        new_values = (None if node_sign is None else node_sign[graph.edges[is_new, 0]], False, -1, 1.0)
         listed = zip(self.arrays, new_values, strict=True)
-        other._set_arrays(graph, EdgeConstraints(*(_carry(values, edge, is_new, new) for values, new in listed)))
-        if self.fixed is not None:
+        arrays = EdgeConstraints(*(_carry(values, edge, is_new, new) for values, new in listed))
+        other = self.with_arrays(graph, arrays, node_sign)
+        if other.fixed is not None and self.fixed is not None:
             fixed = torch.cat((self.fixed, self.fixed.new_zeros(1)))
-            index = torch.from_numpy(np.minimum(edge, num_edges)).to(fixed.device)
-            other.fixed = None if len(other._edges) == len(edge) else fixed.index_select(0, index)
-        other.rebuild()
+            other.fixed = fixed.index_select(0, torch.from_numpy(np.minimum(edge, num_edges)).to(fixed.device))
         representative = edge[other._edges[other._first]]
         known = representative < num_edges
-        origin = representative - num_edges + num_parameters
+        origin = representative - num_edges + self.num_parameters
         origin[known] = parameter[representative[known]]
         return other, origin
+
+    def with_arrays(self, graph: EdgeGraph, arrays: EdgeConstraints, node_sign: IntArray | None) -> Self:
+        """A copy with the same parameters and other constraints; frozen weights are 0."""
+        other = copy(self)
+        vars(other).update({name: dict(vars(self)[name]) for name in ("_parameters", "_buffers")})
+        other._set_arrays(graph, arrays)
+        other.node_sign = node_sign
+        all_free = len(other._edges) == len(graph.edges)
+        other.fixed = None if all_free else self.free_weight.detach().new_zeros(len(graph.edges))
+        other.rebuild()
+        return other
 
     def rebuild(self) -> None:
         """Compute the buffers that follow from the constraints, on the device and in the dtype of the parameters."""

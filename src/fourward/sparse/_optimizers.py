@@ -92,7 +92,7 @@ def move_all(optimizers: list[torch.optim.Optimizer], moves: list[Move]) -> None
                 state[key] = value
         for move, value, grad in zip(moves, values, grads, strict=True):
             if value.shape != move.parameter.shape:
-                _resize(move.parameter, value)
+                resize(move.parameter, value)
                 move.parameter.grad = grad
             else:
                 move.parameter.copy_(value)
@@ -105,7 +105,7 @@ def _carry(values: Tensor, move: Move, new: Tensor | None = None) -> Tensor:
     return torch.cat((values, added)).index_select(0, move.origin)
 
 
-def _resize(parameter: nn.Parameter, values: Tensor) -> None:
+def resize(parameter: nn.Parameter, values: Tensor) -> None:
     """Give a parameter values of another size.
 
     Its gradient accumulator lives as long as any graph that used it, such as that of the last loss, and remembers the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,10 @@ from fourward.errors import GraphError, OptionError, WeightError, pluralize, sum
 from fourward.graph import _convert
 from fourward.graph._base import BaseGraph
 from fourward.graph._convert import label_list
+from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.graph._edit import Changed, Edited, edit_graph
+from fourward.nn._constraint_options import EdgeConstraints
 from fourward.nn._engine_module import EngineModule, check_parameters
 from fourward.nn._fourward import FourWard
 from fourward.nn._recurrent import Recurrent
@@ -27,6 +30,7 @@ from fourward.sparse._optimizers import (
     check_resize,
     list_optimizers,
     move_all,
+    resize,
 )
 
 Network = FourWard | Recurrent
@@ -155,6 +159,39 @@ def rewire_indices(
         other._buffers["tau"] = torch.cat((tau, _new_neurons(net, neuron, 1.0))).index_select(0, origin)
     vars(net).update(vars(other))
     return _describe(graph, change, edited, neuron)
+
+
+class Wiring(NamedTuple):
+    """The graph of a network with what its constraints say of edges, apart from its parameters."""
+
+    graph: Dag | Digraph
+    constraints: EdgeConstraints | None
+    node_sign: IntArray | None
+
+
+def get_wiring(net: Network) -> Wiring:
+    """The wiring of a network."""
+    if net.constraints is None:
+        return Wiring(net.graph, None, None)
+    return Wiring(net.graph, net.constraints.arrays, net.constraints.node_sign)
+
+
+def set_wiring(net: Network, wiring: Wiring) -> None:
+    """Give a network an earlier wiring, with the same nodes; its weights must then be loaded."""
+    if wiring.graph is net.graph:
+        return
+    other = net._with_graph(wiring.graph, net.plan.node_code[: wiring.graph.num_nodes])
+    parameter = net._parameters.get("weight")
+    if net.constraints is not None and wiring.constraints is not None:
+        constraints = net.constraints.with_arrays(wiring.graph, wiring.constraints, wiring.node_sign)
+        parameter = net.constraints.free_weight
+        vars(net.constraints).update(vars(constraints))
+    assert parameter is not None
+    count = wiring.graph.num_edges if net.constraints is None else net.constraints.num_parameters
+    if len(parameter) != count:
+        resize(parameter, parameter.detach().new_zeros(count))
+    other.constraints = net.constraints
+    vars(net).update(vars(other))
 
 
 def unwrap(net: Any) -> Network:

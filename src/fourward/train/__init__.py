@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fourward.train._checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from fourward.train._config import RunConfig, TrainConfig
     from fourward.train._data import Data, bundled, read_data, split
+    from fourward.train._edits import Edits, read_edits
     from fourward.train._estimators import FourWardClassifier, FourWardRegressor
     from fourward.train._evaluate import evaluate
     from fourward.train._fit import fit
@@ -24,6 +25,7 @@ _MODULES = {
     "Callback": "_callbacks",
     "Checkpoint": "_checkpoint",
     "Data": "_data",
+    "Edits": "_edits",
     "FourWardClassifier": "_estimators",
     "FourWardRegressor": "_estimators",
     "History": "_history",
@@ -40,6 +42,7 @@ _MODULES = {
     "fit": "_fit",
     "load_checkpoint": "_checkpoint",
     "read_data": "_data",
+    "read_edits": "_edits",
     "resume_run": "_run",
     "save_checkpoint": "_checkpoint",
     "split": "_data",
@@ -50,6 +53,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Data",
+    "Edits",
     "FourWardClassifier",
     "FourWardRegressor",
     "History",
@@ -66,6 +70,7 @@ __all__ = [
     "fit",
     "load_checkpoint",
     "read_data",
+    "read_edits",
     "resume_run",
     "save_checkpoint",
     "split",
