@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fourward.train._evaluate import evaluate
     from fourward.train._fit import fit
     from fourward.train._history import History
+    from fourward.train._lightning import RewiringCallback
     from fourward.train._metrics import compute_metrics
     from fourward.train._model import Model, Scaling
     from fourward.train._run import Interrupted, RunResult, SaveError, resume_run, start_run
@@ -31,6 +32,7 @@ _MODULES = {
     "History": "_history",
     "Interrupted": "_run",
     "Model": "_model",
+    "RewiringCallback": "_lightning",
     "RunConfig": "_config",
     "RunResult": "_run",
     "SaveError": "_run",
@@ -59,6 +61,7 @@ __all__ = [
     "History",
     "Interrupted",
     "Model",
+    "RewiringCallback",
     "RunConfig",
     "RunResult",
     "SaveError",
