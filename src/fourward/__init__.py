@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from fourward._version import __version__
 
 if TYPE_CHECKING:
-    from fourward import engine, errors, exchange, graph, layering, nn, paper, plan, study, train
+    from fourward import engine, errors, exchange, graph, layering, nn, paper, plan, sparse, study, train
     from fourward._serialization import load, save
     from fourward.errors import FourwardError
     from fourward.graph import Dag, Digraph, connectomes, files, generate, orient
     from fourward.layering import Layering
     from fourward.nn import FourWard, Recurrent, importance
+    from fourward.sparse import prune, rewire
     from fourward.train import FourWardClassifier, FourWardRegressor
     from fourward.view import draw, view
 
@@ -39,6 +40,7 @@ _SUBMODULES = {
     "orient": "fourward.graph.orient",
     "paper": "fourward.paper",
     "plan": "fourward.plan",
+    "sparse": "fourward.sparse",
     "study": "fourward.study",
     "train": "fourward.train",
     "view": "fourward.view",
@@ -55,6 +57,8 @@ _ATTRIBUTES = {
     "draw": "fourward.view",
     "importance": "fourward.nn",
     "load": "fourward._serialization",
+    "prune": "fourward.sparse",
+    "rewire": "fourward.sparse",
     "save": "fourward._serialization",
 }
 
@@ -83,7 +87,10 @@ __all__ = [
     "orient",
     "paper",
     "plan",
+    "prune",
+    "rewire",
     "save",
+    "sparse",
     "study",
     "train",
     "view",

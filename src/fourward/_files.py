@@ -11,6 +11,8 @@ from pathlib import Path
 BEST = "best.safetensors"  #: file name, in the folder of a run, of the checkpoint with the lowest validation loss
 LAST = "last.safetensors"  #: file name, in the folder of a run, of the checkpoint after the latest epoch
 
+EDITS = "edits.safetensors"  #: file name, in the folder of a run, of the history of its edits
+
 
 def remove_temporaries(folder: Path) -> None:
     """Remove the temporary files that `replacing` left in a folder because its process was killed."""

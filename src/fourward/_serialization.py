@@ -10,7 +10,7 @@ A file holds named tensors, and in its header, under the key "fourward", a JSON 
     network.weight      (E,); network.bias, one for each neuron, absent without biases
     network.sign        (E,) int8; network.frozen (E,) bool; network.tied (E,) int64; network.scale (E,) float64: the
                         constraints, each absent if there is none; with any of them network.free_weight (F,), the
-                        parameters
+                        parameters; with signs network.node_sign (N,) int8, those that new edges out of the nodes get
     network.attributes  bytes of a JSON object: (N,) values of the nodes by name; absent if there are none
 
 and of a network with feedback, whose network.edges are those within a step, also
@@ -114,6 +114,8 @@ def serialize_network(net: FourWard | Recurrent) -> tuple[Tensors, Metadata]:
         arrays_by_name = net.constraints.arrays._asdict()
         tensors |= {f"network.{name}": torch.tensor(a) for name, a in arrays_by_name.items() if a is not None}
         tensors["network.free_weight"] = net.constraints.free_weight.detach().cpu()
+        if net.constraints.node_sign is not None:
+            tensors["network.node_sign"] = torch.tensor(net.constraints.node_sign)
     if dag.attributes:
         tensors["network.attributes"] = _encode_json({name: list(values) for name, values in dag.attributes.items()})
     info = {"nodes": dag.num_nodes, "activations": list(table), "dropout": net.dropout, "seed": net.seed}
@@ -267,6 +269,11 @@ def _build_dag(arrays: Mapping[str, Any], encoded_labels: Tensor | None, num_nod
 
 def _load_free_weight(net: FourWard | Recurrent, edges: Any, tensors: Mapping[str, Tensor]) -> None:
     """Set the parameters under constraints: the effective weights give them only up to rounding."""
+    if net.constraints is not None and net.constraints.node_sign is not None and "network.node_sign" in tensors:
+        signs = tensors["network.node_sign"].numpy()
+        if signs.shape != (net.graph.num_nodes,) or not np.isin(signs, (-1, 0, 1)).all():
+            raise FileError(f"expected a sign of 1, 0 or -1 for each of {net.graph.num_nodes:,} nodes.")
+        net.constraints.node_sign = signs.astype(np.int8)
     if net.constraints is None or not np.array_equal(edges, net.graph.edges):
         return
     parameter, values = net.constraints.free_weight, tensors["network.free_weight"]

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fourward._cli.options import (
+    ChangesOption,
     ColourOption,
     GraphOptions,
     GraphOrNetworkArgument,
@@ -46,6 +47,7 @@ def draw(
     title: TitleOption = None,
     colour: ColourOption = None,
     recurrent: RecurrentOption = False,
+    changes: ChangesOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -56,10 +58,10 @@ def draw(
     import warnings
 
     from fourward import draw as draw_picture
-    from fourward._cli.drawable import load_drawable, read_colour
+    from fourward._cli.drawable import load_drawable, read_changes, read_colour
 
     drawable = load_drawable(spec, graph_options, title, recurrent)
-    options = {"only": drawable.only} | read_colour(drawable.graph, colour)
+    options = {"only": drawable.only} | read_colour(drawable.graph, colour) | read_changes(spec, changes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         draw_picture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -54,6 +55,22 @@ def load_drawable(spec: str, graph_options: GraphOptions, title: str | None, rec
     return Drawable(
         net, None, title or f"{spec}: {describe(net.graph)}", None if graph_options.only is None else "paths"
     )
+
+
+def read_changes(spec: str, changes: bool) -> dict[str, Any]:
+    """The option --changes as keywords of the pictures: the edges at the start of a run."""
+    if not changes:
+        return {}
+    from fourward._files import EDITS
+    from fourward.train import read_edits
+
+    folder = Path(spec) if Path(spec).is_dir() else Path(spec).parent
+    if network_path(spec) is None or not (folder / EDITS).exists():
+        raise OptionError(
+            f"--changes needs the folder of a run whose wiring changed, but {folder} has no {EDITS}. Train with "
+            "--rewire, or omit it."
+        )
+    return {"before": read_edits(folder).initial}
 
 
 def read_samples(spec: str, table: str) -> Any:

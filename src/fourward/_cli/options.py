@@ -94,6 +94,12 @@ RecurrentOption = Annotated[
     typer.Option("--recurrent", help="Keep the feedback of a graph: its edges carry the value of the step before."),
 ]
 KEEP_FEEDBACK = Repair("recurrent", True, "keep them as feedback, which carries the value of the step before")
+ChangesOption = Annotated[
+    bool,
+    typer.Option(
+        "--changes", help="Of a run that changed its wiring: show the edges that grew and those that are gone."
+    ),
+]
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

@@ -16,7 +16,7 @@ import typer
 
 from fourward._cli.options import GraphOptions, JsonOption, RecurrentOption, network_path, takes_graph_options
 from fourward._cli.output import print_metrics, report_changes
-from fourward._files import BEST, LAST
+from fourward._files import BEST, EDITS, LAST
 from fourward.errors import FourwardError, MissingExtraError, OptionError, pluralize, summarize
 
 if TYPE_CHECKING:
@@ -37,6 +37,21 @@ class Task(StrEnum):
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
+
+
+class Rewire(StrEnum):
+    """How the wiring changes."""
+
+    SET = "set"
+    RIGL = "rigl"
+    PRUNE = "prune"
+
+
+class RewireRule(StrEnum):
+    """Which edges may grow."""
+
+    LEVELS = "levels"
+    LAYERED = "layered"
 
 
 class Strengths(StrEnum):
@@ -145,6 +160,29 @@ def train(
         int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split, the weights and the order of the rows.")] = 0,
+    rewire: Annotated[
+        Rewire | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Change the wiring: set replaces the weakest edges by random ones, rigl by those of the largest "
+            "gradients, prune removes them. In the last quarter of the steps it stays. Default: it never changes.",
+        ),
+    ] = None,
+    rewire_fraction: Annotated[
+        float | None,
+        typer.Option(help="Fraction of the edges that a change replaces (default: 0.3); with prune, that goes (0.9)."),
+    ] = None,
+    rewire_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between two changes of the wiring. Default: an epoch.")
+    ] = None,
+    rewire_rule: Annotated[
+        RewireRule,
+        typer.Option(
+            metavar="RULE",
+            help="Edges may grow from any level to a higher one (levels), or where the graph has some "
+            "between two levels (layered).",
+        ),
+    ] = RewireRule.LEVELS,
     precision: Annotated[Precision, typer.Option(help="32, or bf16 for activations in bfloat16.")] = Precision.FULL,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a single GPU such as cuda:1.")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Number of devices of this machine; ignored under torchrun.")] = 1,
@@ -192,6 +230,8 @@ def train(
             train_config = TrainConfig(
                 epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, weight_decay=weight_decay,
                 schedule=schedule.value, label_smoothing=label_smoothing, patience=patience, seed=seed,
+                rewire=None if rewire is None else rewire.value, rewire_fraction=rewire_fraction,
+                rewire_every=rewire_every, rewire_rule=rewire_rule.value,
             )  # fmt: skip
             config = RunConfig(
                 data=data, target=target, task=None if task is None else task.value, drop=tuple(drop or ()),
@@ -312,6 +352,7 @@ def _as_dict(result: RunResult) -> dict[str, object]:
         "epochs": len(history.train_loss),
         "best_epoch": history.best_epoch + 1,
         "rows": result.rows,
+        **({"edges_replaced": int(sum(history.replaced))} if history.replaced else {}),
         "test": result.metrics,
     }
 
@@ -325,6 +366,9 @@ def _print(result: RunResult, pictures: str) -> None:
     console.print(f"{model.task} of {summarize(model.targets)} from {features}; {model.net.graph!r}")
     console.print(f"rows: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test")
     console.print(f"{epochs} in {sum(history.seconds):.1f} s; best epoch: {history.best_epoch + 1}")
+    if sum(history.replaced):
+        verb = "pruned" if history.pruned else "replaced"
+        console.print(f"{pluralize(int(sum(history.replaced)), 'edge')} {verb}: {result.out / EDITS}")
     if result.metrics is not None:
         console.print("metrics on the test rows:")
         print_metrics(console, result.metrics)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fourward._cli.options import (
+    ChangesOption,
     ColourOption,
     GraphOptions,
     GraphOrNetworkArgument,
@@ -42,6 +43,7 @@ def view(
     title: TitleOption = None,
     colour: ColourOption = None,
     recurrent: RecurrentOption = False,
+    changes: ChangesOption = False,
     *,
     graph_options: GraphOptions,
 ) -> None:
@@ -52,7 +54,7 @@ def view(
     import webbrowser
 
     from fourward import view as make_page
-    from fourward._cli.drawable import load_drawable, parse_label, read_colour, read_samples
+    from fourward._cli.drawable import load_drawable, parse_label, read_changes, read_colour, read_samples
 
     drawable = load_drawable(spec, graph_options, title, recurrent)
     rows = None if samples is None else read_samples(spec, samples)
@@ -65,6 +67,7 @@ def view(
         around=centre,
         only=drawable.only,
         **read_colour(drawable.graph, colour),
+        **read_changes(spec, changes),
     )
     page.save(out)
     print(f"{out}\n{page.shown}")

@@ -14,10 +14,13 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @cached_njit
-def sort_edges(source: IntArray, target: IntArray, position: IntArray) -> tuple[IntArray, IntArray]:
-    """(2, E) edges sorted by the position of their target, then of their source; (N+1,) the first edge of each target.
+def sort_edges(source: IntArray, target: IntArray, position: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Sort edges by the position of their target, then of their source.
 
-    A radix sort of two counting passes: 10^7 edges take 0.4 s, where numpy.lexsort takes 3 s.
+    A radix sort of two counting passes: 10^7 edges take 0.5 s, where numpy.lexsort takes 3 s.
+
+    Returns:
+        (2, E) sorted edges; (N+1,) the first edge of each target; and (E,) the index that each edge had before.
     """
     num_nodes, num_edges = len(position), len(source)
     start = np.zeros(num_nodes + 1, np.int64)
@@ -25,25 +28,29 @@ def sort_edges(source: IntArray, target: IntArray, position: IntArray) -> tuple[
         start[position[source[k]] + 1] += 1
     for q in range(num_nodes):
         start[q + 1] += start[q]
-    by_source = np.empty((2, num_edges), np.int32)
+    by_source = np.empty((num_edges, 3), np.int32)  # source, target and index side by side: a third of the cache misses
     for k in range(num_edges):
         q = position[source[k]]
-        by_source[0, start[q]] = source[k]
-        by_source[1, start[q]] = target[k]
-        start[q] += 1
+        slot = start[q]
+        start[q] = slot + 1
+        by_source[slot, 0] = source[k]
+        by_source[slot, 1] = target[k]
+        by_source[slot, 2] = k
     start[:] = 0
     for k in range(num_edges):
         start[position[target[k]] + 1] += 1
     for q in range(num_nodes):
         start[q + 1] += start[q]
     next_slot = start[:-1].copy()
-    edges = np.empty((2, num_edges), np.int32)
+    edges, index = np.empty((2, num_edges), np.int32), np.empty(num_edges, np.int32)
     for k in range(num_edges):  # in order of the sources, so each target's edges stay sorted by source
-        q = position[by_source[1, k]]
-        edges[0, next_slot[q]] = by_source[0, k]
-        edges[1, next_slot[q]] = by_source[1, k]
-        next_slot[q] += 1
-    return edges, start
+        q = position[by_source[k, 1]]
+        slot = next_slot[q]
+        next_slot[q] = slot + 1
+        edges[0, slot] = by_source[k, 0]
+        edges[1, slot] = by_source[k, 1]
+        index[slot] = by_source[k, 2]
+    return edges, start, index
 
 
 @cached_njit

@@ -194,22 +194,29 @@ class Dag(BaseGraph):
         if inputs is not None and not driven:
             rest = cut_inputs(target, inputs, num_nodes)
             source, target = source[rest], target[rest]
+        return cls._sort(source, target, labels, inputs, outputs)[0]
+
+    @classmethod
+    def _sort(
+        cls, source: IntArray, target: IntArray, labels: Labels, inputs: IntArray | None, outputs: IntArray | None
+    ) -> tuple[Dag, IntArray]:
+        """Sort and freeze edges between nodes that are known to exist; (E,) the index that each edge had before."""
         source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
         _validation.check_self_loops(source, target, labels)
-        length, in_degree = longest_paths(source, target, num_nodes)
+        length, in_degree = longest_paths(source, target, len(labels))
         if length.min() < 0:
             raise CycleError([labels[v] for v in find_cycle(source, target, length < 0)])
         inputs = np.flatnonzero(in_degree == 0) if inputs is None else inputs
         outputs = np.flatnonzero(length == 0) if outputs is None else outputs
         order = _execution_order(length, in_degree, inputs)
         position = _inverse(order)
-        edges, start = sort_edges(source, target, position)
+        edges, start, index = sort_edges(source, target, position)
         _validation.check_duplicates(edges[0], edges[1], labels)
         arrays = (inputs.astype(np.int32), outputs.astype(np.int32), order, start, length)
         dag = cls(readonly(edges.T), labels, *map(readonly, arrays))
         # Cached properties whose values are known already.
         vars(dag).update(position=readonly(position), in_degree=readonly(in_degree.astype(np.int32)))
-        return dag
+        return dag, index
 
     @property
     def dag(self) -> Dag:

@@ -109,3 +109,28 @@ def swap_targets(source: IntArray, target: IntArray, rank: IntArray, first: IntA
         present.add(u * num_nodes + y)
         present.add(x * num_nodes + v)
         target[i], target[j] = y, v
+
+
+@cached_njit
+def search_edges(source: IntArray, start: IntArray, position: IntArray, tail: IntArray, head: IntArray) -> IntArray:
+    """(K,) the index of the edge from tail[k] to head[k], -1 if there is none.
+
+    Args:
+        source: (E,) the node where each edge starts, sorted by the position of the target, then of the source.
+        start: (N+1,) the edges into the node at position q are start[q]:start[q+1].
+        position: (N,) the position of each node.
+        tail: (K,) nodes.
+        head: (K,) nodes.
+    """
+    index = np.empty(len(tail), np.int64)
+    for k in range(len(tail)):
+        wanted, q = position[tail[k]], position[head[k]]
+        low, high = start[q], start[q + 1]
+        while low < high:  # sources before `low` stand before the wanted one, those from `high` on don't
+            middle = (low + high) // 2
+            if position[source[middle]] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        index[k] = low if low < start[q + 1] and source[low] == tail[k] else -1
+    return index

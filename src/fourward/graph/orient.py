@@ -200,7 +200,7 @@ def _sorted_adjacency(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """(N+1,) where each node's successors start, (E,) the successors, ascending, and the sizes of the edges to them."""
     if size is None:
-        edges, start = sort_edges(target, source, np.arange(num_nodes, dtype=np.int32))
+        edges, start, _ = sort_edges(target, source, np.arange(num_nodes, dtype=np.int32))
         return start, edges[0], np.ones(len(source), np.int64)
     order = np.lexsort((target, source))
     start = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=num_nodes))))

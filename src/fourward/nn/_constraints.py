@@ -11,7 +11,8 @@ devices, second derivatives, torch.func and tracing.
 
 from __future__ import annotations
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -42,14 +43,67 @@ class Constraints(nn.Module):
 
     def __init__(self, graph: EdgeGraph, constraints: EdgeConstraints, weight: Tensor) -> None:
         super().__init__()
-        self.graph, self.arrays = graph, constraints
-        free = np.ones(len(weight), np.bool_) if constraints.frozen is None else ~constraints.frozen
-        self._edges: IntArray = np.flatnonzero(free)  # (K,) edges that have a parameter
-        self._group, self._first = _group_edges(constraints, self._edges)
+        #: (N,) int8, the sign that new edges out of each node get; None without signs
+        self.node_sign = None if constraints.sign is None else common_signs(graph, constraints.sign)
+        self._set_arrays(graph, constraints)
         self.free_weight = nn.Parameter(weight.new_empty(len(self._first)))
-        self.register_buffer("fixed", None if free.all() else torch.zeros_like(weight))
+        self.register_buffer("fixed", None if len(self._edges) == len(weight) else torch.zeros_like(weight))
         self.rebuild()
         self._project(weight)
+
+    def _set_arrays(self, graph: EdgeGraph, constraints: EdgeConstraints) -> None:
+        self.graph, self.arrays = graph, constraints
+        free = np.ones(len(graph.edges), np.bool_) if constraints.frozen is None else ~constraints.frozen
+        self._edges: IntArray = np.flatnonzero(free)  # (K,) edges that have a parameter
+        self._group, self._first = _group_edges(constraints, self._edges)
+
+    @property
+    def num_parameters(self) -> int:
+        """F, the number of parameters that the constraints need."""
+        return len(self._first)
+
+    def with_graph(self, graph: EdgeGraph, edge: IntArray, node: IntArray) -> tuple[Self, IntArray]:
+        """These constraints after an edit of the graph, as a copy with the same parameters, whose number it lacks.
+
+        New edges get the sign of their source; they are neither frozen nor tied nor scaled.
+
+        Args:
+            graph: The graph after the edit.
+            edge: (E',) the index that each edge had; E and above for new edges.
+            node: (N',) the index that each node had; N and above for new nodes.
+
+        Returns:
+            The constraints, and (F',) the index that each parameter had; F + k for that of the new edge E + k.
+        """
+        num_edges, is_new = len(self.graph.edges), edge >= len(self.graph.edges)
+        parameter = np.empty(num_edges, np.int64)  # the parameter of each edge; that of frozen edges isn't read
+        parameter[self._edges] = np.arange(len(self._edges)) if self._group is None else self._group
+        node_sign = self.node_sign
+        if node_sign is not None:
+            node_sign = np.append(node_sign, np.int8(0))[np.minimum(node, len(node_sign))]
+        new_values = (None if node_sign is None else node_sign[graph.edges[is_new, 0]], False, -1, 1.0)
+        listed = zip(self.arrays, new_values, strict=True)
+        arrays = EdgeConstraints(*(_carry(values, edge, is_new, new) for values, new in listed))
+        other = self.with_arrays(graph, arrays, node_sign)
+        if other.fixed is not None and self.fixed is not None:
+            fixed = torch.cat((self.fixed, self.fixed.new_zeros(1)))
+            other.fixed = fixed.index_select(0, torch.from_numpy(np.minimum(edge, num_edges)).to(fixed.device))
+        representative = edge[other._edges[other._first]]
+        known = representative < num_edges
+        origin = representative - num_edges + self.num_parameters
+        origin[known] = parameter[representative[known]]
+        return other, origin
+
+    def with_arrays(self, graph: EdgeGraph, arrays: EdgeConstraints, node_sign: IntArray | None) -> Self:
+        """A copy with the same parameters and other constraints; frozen weights are 0."""
+        other = copy(self)
+        vars(other).update({name: dict(vars(self)[name]) for name in ("_parameters", "_buffers")})
+        other._set_arrays(graph, arrays)
+        other.node_sign = node_sign
+        all_free = len(other._edges) == len(graph.edges)
+        other.fixed = None if all_free else self.free_weight.detach().new_zeros(len(graph.edges))
+        other.rebuild()
+        return other
 
     def rebuild(self) -> None:
         """Compute the buffers that follow from the constraints, on the device and in the dtype of the parameters."""
@@ -236,6 +290,23 @@ def _runs_compiled(free: Tensor) -> bool:
         return False
     transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
     return not transformed and not exporting_to_onnx()
+
+
+def common_signs(graph: EdgeGraph, sign: IntArray) -> IntArray:
+    """(N,) the sign of all edges out of each node; 0 where they differ, and for nodes without any."""
+    signs, source = np.zeros(len(graph.labels), np.int8), graph.edges[:, 0]
+    signs[source] = sign
+    signs[source[signs[source] != sign]] = 0
+    return signs
+
+
+def _carry(values: Any, edge: IntArray, is_new: Any, new: Any) -> Any:
+    """(E',) an array over edges after an edit, with `new` at new edges; None stays."""
+    if values is None:
+        return None
+    carried = np.empty(len(edge), values.dtype)
+    carried[~is_new], carried[is_new] = values[edge[~is_new]], new
+    return carried
 
 
 def _group_edges(constraints: EdgeConstraints, edges: IntArray) -> tuple[IntArray | None, IntArray]:

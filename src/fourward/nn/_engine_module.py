@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from fourward._arrays import IntArray
 from fourward.engine import _registry
 from fourward.engine._driven import DrivenRunner
 from fourward.engine._interface import RecurrentRunner, Request, Runner
 from fourward.errors import WeightError
 from fourward.graph._base import BaseGraph
-from fourward.layering import Layering
+from fourward.layering import Layering, longest_path, push_sources
 from fourward.nn._activations import ActivationLike, Activations, activation_name, decode_activation
 from fourward.nn._constraint_options import EdgeConstraints
 from fourward.nn._dag_module import DagModule
@@ -67,6 +69,22 @@ class EngineModule(DagModule):
         if self.plan_edge is not None:
             runner = DrivenRunner(runner, self.plan_edge, self.graph.num_nodes)
         return runner.to(next(self.parameters()).device)
+
+    def _with_graph(self, graph: BaseGraph, code: IntArray) -> Self:
+        """A copy with the same parameters, planned for another graph, whose numbers of edges and neurons they lack.
+
+        Args:
+            graph: The graph.
+            code: (N,) the activation code of each of its nodes.
+        """
+        other = copy(self)
+        vars(other).update({name: dict(vars(self)[name]) for name in ("_parameters", "_buffers", "_modules")})
+        other.graph, other.dag = graph, graph.dag
+        other.layering = push_sources(other.dag, longest_path(other.dag))
+        other.plan, other.plan_edge = other._build_plan(code)
+        other._sizes = (graph.num_edges,), (len(graph.neurons),)
+        other._start_engine()
+        return other
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)

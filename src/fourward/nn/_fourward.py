@@ -66,6 +66,7 @@ class FourWard(EngineModule):
     torch.Size([5, 1])
     """
 
+    graph: Dag
     #: (E,) weight[k] belongs to dag.edges[k]. Under constraints it is computed from `constraints.free_weight`, the
     #: parameters; `load_edge_weights` sets them.
     weight: Tensor

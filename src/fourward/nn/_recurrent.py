@@ -108,9 +108,13 @@ class Recurrent(EngineModule):
         self.graph: Digraph = graph
         self.dynamics, self.batch_first = dynamics, batch_first
         self._register_tau(tau)
-        leaky = self.tau is not None
-        self.recurrent_plan = build_recurrent_plan(self.plan, graph.feedback, dynamics if leaky else "rate", leaky)
         self._start_engine()
+
+    def _start_engine(self) -> None:
+        leaky = self.tau is not None
+        dynamics = self.dynamics if leaky else "rate"
+        self.recurrent_plan = build_recurrent_plan(self.plan, self.graph.feedback, dynamics, leaky)
+        super()._start_engine()
 
     def _register_tau(self, tau: Tau) -> None:
         values = None if tau is None else tau_vector(tau, self.graph).to(self._device, self._dtype)

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from fourward.train._checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from fourward.train._config import RunConfig, TrainConfig
     from fourward.train._data import Data, bundled, read_data, split
+    from fourward.train._edits import Edits, read_edits
     from fourward.train._estimators import FourWardClassifier, FourWardRegressor
     from fourward.train._evaluate import evaluate
     from fourward.train._fit import fit
     from fourward.train._history import History
+    from fourward.train._lightning import RewiringCallback
     from fourward.train._metrics import compute_metrics
     from fourward.train._model import Model, Scaling
     from fourward.train._run import Interrupted, RunResult, SaveError, resume_run, start_run
@@ -24,11 +26,13 @@ _MODULES = {
     "Callback": "_callbacks",
     "Checkpoint": "_checkpoint",
     "Data": "_data",
+    "Edits": "_edits",
     "FourWardClassifier": "_estimators",
     "FourWardRegressor": "_estimators",
     "History": "_history",
     "Interrupted": "_run",
     "Model": "_model",
+    "RewiringCallback": "_lightning",
     "RunConfig": "_config",
     "RunResult": "_run",
     "SaveError": "_run",
@@ -40,6 +44,7 @@ _MODULES = {
     "fit": "_fit",
     "load_checkpoint": "_checkpoint",
     "read_data": "_data",
+    "read_edits": "_edits",
     "resume_run": "_run",
     "save_checkpoint": "_checkpoint",
     "split": "_data",
@@ -50,11 +55,13 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Data",
+    "Edits",
     "FourWardClassifier",
     "FourWardRegressor",
     "History",
     "Interrupted",
     "Model",
+    "RewiringCallback",
     "RunConfig",
     "RunResult",
     "SaveError",
@@ -66,6 +73,7 @@ __all__ = [
     "fit",
     "load_checkpoint",
     "read_data",
+    "read_edits",
     "resume_run",
     "save_checkpoint",
     "split",

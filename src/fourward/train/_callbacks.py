@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import nn
 
-from fourward._files import BEST, LAST
+from fourward._files import BEST, EDITS, LAST
 from fourward.errors import require
-from fourward.train import _checkpoint
+from fourward.nn._engine_module import EngineModule
+from fourward.sparse._rewire import get_wiring, set_wiring
+from fourward.train import _checkpoint, _edits
 from fourward.train._model import Model
 
 if TYPE_CHECKING:
@@ -43,16 +45,34 @@ class Callback:
         """Called last, after a stop was requested."""
 
 
+class Snapshot:
+    """The weights of a model, and the wiring of its networks."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+        self._wirings = [get_wiring(net) for net in _networks(model)]
+
+    def restore(self, model: nn.Module) -> None:
+        """Give the model these weights and wirings."""
+        for net, wiring in zip(_networks(model), self._wirings, strict=True):
+            set_wiring(net, wiring)
+        model.load_state_dict(self.weights)
+
+
+def _networks(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, EngineModule)]
+
+
 class BestWeights(Callback):
     """Keeps a copy of the weights of the best epoch so far."""
 
     def __init__(self) -> None:
-        self.weights: dict[str, Tensor] | None = None
+        self.best: Snapshot | None = None
 
     def on_epoch_end(self, trainer: Trainer) -> None:
         """Copy the weights if this epoch is the best."""
         if trainer.history.epochs_since_best == 0:
-            self.weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+            self.best = Snapshot(trainer.model)
 
 
 class CheckpointCallback(BestWeights):
@@ -95,13 +115,16 @@ class CheckpointCallback(BestWeights):
         _check_folder(self.out)  # it would be made again, with less in it
         start = time.perf_counter()
         trainer.check_finite()
-        if self.weights is not None:
-            current = {name: value.clone() for name, value in self.model.state_dict().items()}
-            self.model.load_state_dict(self.weights)
+        if self.best is not None:
+            current = Snapshot(self.model)
+            self.best.restore(self.model)
             _checkpoint.save_checkpoint(self.out / BEST, self.model, self.run)
-            self.model.load_state_dict(current)
+            current.restore(self.model)
         _checkpoint.save_checkpoint(self.out / LAST, self.model, self.run, trainer.state())
         trainer.history.to_csv(self.out / "history.csv")
+        for method in trainer.rewirings:
+            if method.history is not None:
+                _edits.save_edits(self.out / EDITS, self.model.net.graph, method.history)
         self._saved_at = time.perf_counter()
         self.seconds = self._saved_at - start
 
@@ -140,7 +163,9 @@ def _status(trainer: Trainer) -> str:
     history = trainer.history
     curves = {"loss": history.train_loss, "val loss": history.val_loss, f"val {history.score}": history.val_score}
     values = [f"{name} {curve[-1]:.4f}" for name, curve in curves.items() if curve]
-    return ", ".join([f"epoch {trainer.epoch}/{trainer.config.epochs}", *values])
+    replaced = int(sum(history.replaced)) + trainer.replaced
+    edges = [f"{'pruned' if trainer.config.rewire == 'prune' else 'replaced'} {replaced:,}"] if replaced else []
+    return ", ".join([f"epoch {trainer.epoch}/{trainer.config.epochs}", *values, *edges])
 
 
 class TensorBoard(Callback):

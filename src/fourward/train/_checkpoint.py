@@ -5,6 +5,7 @@ The file is that of `fourward._serialization`, so `fourward.load` reads the netw
     input_adapter.*, output_adapter.*   absent in models without adapters
     scale.x, scale.y                    (2, columns) float64: mean and standard deviation
     optimiser.<p>.<name>                AdamW's tensors of parameter p
+    rewiring.<k>.<name>                 tensors of what changes the wiring of network k
 
 and in its JSON "model" (features, targets, classes, adapters), "run" (the RunConfig and a digest of the data) and
 "state" (history, step, schedule and so on).
@@ -127,7 +128,11 @@ def _split_state(state: Metadata) -> tuple[Metadata, Tensors]:
         for p, values in optimiser["state"].items()
         for name, value in values.items()
     }
-    return state | {"optimiser": optimiser["param_groups"]}, tensors
+    rewirings = []
+    for k, values in enumerate(state["rewirings"]):
+        tensors |= {f"rewiring.{k}.{name}": value for name, value in values.items() if isinstance(value, torch.Tensor)}
+        rewirings.append({name: value for name, value in values.items() if not isinstance(value, torch.Tensor)})
+    return state | {"optimiser": optimiser["param_groups"], "rewirings": rewirings}, tensors
 
 
 def _join_state(state: Metadata, tensors: Tensors, model: Model) -> Metadata:
@@ -136,7 +141,12 @@ def _join_state(state: Metadata, tensors: Tensors, model: Model) -> Metadata:
     for p, parameter in enumerate(model.parameters()):
         like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
         moments[p] = {name: _get_like(tensors, f"optimiser.{p}.{name}", tensor) for name, tensor in like.items()}
-    return state | {"optimiser": {"state": moments, "param_groups": state["optimiser"]}}
+    rewirings = []
+    for k, values in enumerate(state.get("rewirings", ())):
+        prefix = f"rewiring.{k}."
+        listed = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        rewirings.append(values | listed)
+    return state | {"optimiser": {"state": moments, "param_groups": state["optimiser"]}, "rewirings": rewirings}
 
 
 def _get_like(tensors: Tensors, key: str, like: torch.Tensor) -> torch.Tensor:

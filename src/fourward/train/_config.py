@@ -14,6 +14,8 @@ from fourward.train._data import BUNDLED, Task
 
 Schedule = Literal["constant", "cosine", "one-cycle"]
 Precision = Literal["32", "bf16"]
+Rewire = Literal["set", "rigl", "prune"]
+RewireRule = Literal["levels", "layered"]
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,18 @@ class TrainConfig:
     schedule: Schedule = "one-cycle"
     label_smoothing: float = 0.0  #: label smoothing, in classification
     patience: int | None = None  #: epochs without a lower validation loss after which to stop
-    seed: int = 0  #: seed of the order of the samples
+    seed: int = 0  #: seed of the order of the samples, and of edges that grow
+    rewire: Rewire | None = None  #: how the wiring changes: by fourward.sparse.SET, RigL or Prune; None: it stays
+    #: Fraction of the edges that each change replaces (default: 0.3), or that are gone in the end (0.9, with "prune").
+    rewire_fraction: float | None = None
+    rewire_every: int | None = None  #: steps between two changes; None: an epoch
+    rewire_rule: RewireRule = "levels"  #: which edges may grow, as in fourward.sparse.SET
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("patience", 1), ("seed", 0)):
+        integers = (("epochs", 1), ("batch_size", 1), ("patience", 1), ("rewire_every", 1), ("seed", 0))
+        for name, least in integers:
             value = getattr(self, name)
-            if value is None and name == "patience":
+            if value is None and name in ("patience", "rewire_every"):
                 continue
             if not is_integer(value) or value < least:
                 kind = "a positive int" if least else "a non-negative int"
@@ -45,6 +53,16 @@ class TrainConfig:
         if not 0 <= self.label_smoothing < 1:
             raise OptionError(f"label_smoothing must be in [0, 1), got {self.label_smoothing!r}.")
         _check_choice("schedule", self.schedule, get_args(Schedule))
+        _check_choice("rewire", self.rewire, (*get_args(Rewire), None))
+        _check_choice("rewire_rule", self.rewire_rule, get_args(RewireRule))
+        fraction = self.rewire_fraction
+        if fraction is not None and (not isinstance(fraction, int | float) or not 0 < fraction <= 1):
+            raise OptionError(f"rewire_fraction must be a number above 0 and at most 1, got {fraction!r}.")
+        for name in ("rewire_fraction", "rewire_every"):
+            if self.rewire is None and getattr(self, name) is not None:
+                raise OptionError(
+                    f"{name} has no effect where the wiring stays.", Repair("rewire", "set", "change the wiring")
+                )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 from fourward.errors import DataError, OptionError, Repair
 from fourward.train._callbacks import BestWeights, Callback
-from fourward.train._config import Schedule, TrainConfig
+from fourward.train._config import Rewire, RewireRule, Schedule, TrainConfig
 from fourward.train._data import Task
 from fourward.train._devices import Devices
 from fourward.train._history import History
@@ -35,6 +35,10 @@ def fit(
     label_smoothing: float = 0.0,
     patience: int | None = None,
     seed: int = 0,
+    rewire: Rewire | None = None,
+    rewire_fraction: float | None = None,
+    rewire_every: int | None = None,
+    rewire_rule: RewireRule = "levels",
     device: str = "cpu",
     callbacks: Sequence[Callback] = (),
 ) -> History:
@@ -58,7 +62,13 @@ def fit(
         schedule: "one-cycle" (up for a third of the steps, then down to almost 0), "cosine" or "constant".
         label_smoothing: Label smoothing of the cross-entropy.
         patience: Stop after this many epochs without a lower validation loss, and restore the best weights.
-        seed: Seed of the order of the samples.
+        seed: Seed of the order of the samples, and of edges that grow.
+        rewire: How the wiring of the model's networks changes, in the first three quarters of the steps: "set",
+            "rigl" or "prune", for fourward.sparse.SET, RigL and Prune. Default: it stays.
+        rewire_fraction: The fraction of edges that each change replaces, by default 0.3; or with "prune", that are gone
+            in the end, by default 0.9.
+        rewire_every: Steps between two changes; default: an epoch.
+        rewire_rule: Which edges may grow, "levels" or "layered", as in fourward.sparse.SET.
         device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
         callbacks: Called every 32 steps and after each epoch; see `Callback`.
 
@@ -71,7 +81,8 @@ def fit(
     """
     config = TrainConfig(
         epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, weight_decay=weight_decay,
-        schedule=schedule, label_smoothing=label_smoothing, patience=patience, seed=seed,
+        schedule=schedule, label_smoothing=label_smoothing, patience=patience, seed=seed, rewire=rewire,
+        rewire_fraction=rewire_fraction, rewire_every=rewire_every, rewire_rule=rewire_rule,
     )  # fmt: skip
     if patience is not None and validation is None:
         raise OptionError("patience needs validation samples.", _PASS_PAIR)
@@ -93,8 +104,8 @@ def fit(
         devices=Devices(device),
     )
     trainer.run()
-    if best.weights is not None:
-        model.load_state_dict(best.weights)
+    if best.best is not None:
+        best.best.restore(model)
     model.to(original_device).eval()
     return trainer.history
 

@@ -4,6 +4,7 @@ best.safetensors   the model of the lowest validation loss
 last.safetensors   the latest model, with the state to resume from
 history.csv        a row per epoch
 tensorboard/       the same for TensorBoard
+edits.safetensors  where the wiring changes: the edges at the start, and all that were added and removed
 result.json        metrics of the best model on the test rows
 """
 

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import lr_scheduler
 
-from fourward.errors import DataError, TrainingError
+from fourward.errors import DataError, OptionError, TrainingError
 from fourward.nn._dag_module import DagModule
+from fourward.nn._engine_module import EngineModule
+from fourward.sparse import SET, Prune, Rewiring, RigL
 from fourward.train._callbacks import Callback
 from fourward.train._config import Precision, TrainConfig
 from fourward.train._data import Task
@@ -72,7 +74,11 @@ class Trainer:
             model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
         )
         self.schedule = self._make_schedule(config.epochs * self.steps_per_epoch)
-        self.history = History(score="accuracy" if task == "classification" else "r2")
+        self.rewirings = [self._make_rewiring(net) for net in self.networks] if config.rewire else []
+        if config.rewire and not self.rewirings:
+            raise OptionError("rewire needs a FourWard or a Recurrent in the model, but there is none. Omit it.")
+        self.replaced = 0  #: edges that were removed in this epoch
+        self.history = History(score="accuracy" if task == "classification" else "r2", pruned=self._pruned_epochs())
         self.step = 0  #: steps done in this epoch
         #: Summed loss of this epoch's samples so far.
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
@@ -91,6 +97,29 @@ class Trainer:
         return lr_scheduler.OneCycleLR(self.optimiser, max_lr=self.config.learning_rate, total_steps=steps)
 
     @property
+    def networks(self) -> list[Any]:
+        """The networks in the model whose wiring can change."""
+        return [module for module in self.model.modules() if isinstance(module, EngineModule)]
+
+    def _rewired_steps(self) -> int:
+        return max(1, self.config.epochs * self.steps_per_epoch * 3 // 4)
+
+    def _pruned_epochs(self) -> int:
+        return -(-self._rewired_steps() // self.steps_per_epoch) if self.config.rewire == "prune" else 0
+
+    def _make_rewiring(self, net: Any) -> Rewiring:
+        """What changes the wiring of a network; in the last quarter of the steps it stays."""
+        config, every, until = self.config, self.config.rewire_every or self.steps_per_epoch, self._rewired_steps()
+        if config.rewire == "prune":
+            amount = 0.9 if config.rewire_fraction is None else config.rewire_fraction
+            return Prune(net, self.optimiser, amount, every=every, until=until)
+        fraction = 0.3 if config.rewire_fraction is None else config.rewire_fraction
+        shared: dict[str, Any] = {"every": every, "until": until, "rule": config.rewire_rule, "seed": config.seed}
+        if config.rewire == "set":
+            return SET(net, self.optimiser, fraction, **shared)
+        return RigL(net, self.optimiser, fraction, **shared, reduce=self.devices.sum)
+
+    @property
     def epoch(self) -> int:
         """Number of completed epochs, including those before a resume."""
         return len(self.history.train_loss)
@@ -106,6 +135,11 @@ class Trainer:
     def run(self) -> None:
         """Train until finished, or raise `StopRequested`."""
         self._wrapped = self.devices.launch(self.model)
+        if self.devices.world_size > 1 and self.config.rewire == "prune":
+            raise OptionError(
+                "several devices can't prune: their processes exchange gradients in buffers of the network's size. "
+                "Prune on one device, or choose rewire='set' or 'rigl', which keep the number of edges."
+            )
         if self.devices.rank > 0:
             for net in self._dag_modules():  # each process draws its own dropout masks
                 net.seed = int(np.random.SeedSequence((net.seed, self.devices.rank)).generate_state(1)[0])
@@ -140,6 +174,9 @@ class Trainer:
         loss.backward(loss.new_full((), self.devices.world_size / count))
         self.optimiser.step()
         self.schedule.step()
+        for method in self.rewirings:
+            edit = method.step()
+            self.replaced += 0 if edit is None else len(edit.removed)
 
     def _end_epoch(self) -> None:
         self._reduce_loss_sum()
@@ -154,7 +191,9 @@ class Trainer:
         self.history.train_loss.append(loss)
         self.history.learning_rate.append(float(self.optimiser.param_groups[0]["lr"]))
         self.history.seconds.append(self._elapsed())
-        self.step, self._seconds_before, self._start = 0, 0.0, time.perf_counter()
+        if self.rewirings:
+            self.history.replaced.append(self.replaced)
+        self.replaced, self.step, self._seconds_before, self._start = 0, 0, 0.0, time.perf_counter()
         self.loss_sum.zero_()
         self._call("on_epoch_end")
         if not self.finished:
@@ -248,6 +287,8 @@ class Trainer:
             "passes": [int(net.passes) for net in self._dag_modules()],
             "optimiser": self.optimiser.state_dict(),
             "schedule": self.schedule.state_dict(),
+            "replaced": self.replaced,
+            "rewirings": [method.state_dict() for method in self.rewirings],
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -262,6 +303,9 @@ class Trainer:
         for net, passes in zip(self._dag_modules(), state["passes"], strict=True):
             net.passes.fill_(passes)
         self._restore_optimiser(state["optimiser"], done)
+        self.replaced = int(_finite(state.get("replaced", 0)))
+        for method, saved in zip(self.rewirings, state.get("rewirings", ()), strict=True):
+            method.load_state_dict(saved)
 
     def _restore_optimiser(self, state: dict[str, Any], done: int) -> None:
         """Take what steps change from the state; the rest follows from the config."""

@@ -22,7 +22,16 @@ from fourward.view._density import draw_density
 from fourward.view._histograms import draw_degrees, draw_layer_sizes, draw_weights, use_integer_ticks
 from fourward.view._layout import FloatArray, bend_edges, layout_nodes
 from fourward.view._palette import current_palette
-from fourward.view._subject import Subject, build_subject, colour_limit, describe, kind_names, node_kinds, printable
+from fourward.view._subject import (
+    Subject,
+    build_subject,
+    colour_limit,
+    compare,
+    describe,
+    kind_names,
+    node_kinds,
+    printable,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,6 +65,7 @@ def draw(
     colour: Any = None,
     colour_label: str | None = None,
     only: Literal["paths"] | None = None,
+    before: Any = None,
 ) -> Picture:
     """Draw a network or a graph layer by layer, with histograms of its degrees, weights and layer sizes.
 
@@ -76,6 +86,8 @@ def draw(
             colours follow their ranks.
         colour_label: Name of the numbers.
         only: "paths" draws only nodes on paths from an input to an output.
+        before: An earlier wiring of the same nodes, a graph or (E, 2) node indices: edges that grew since then are
+            violet, those that are gone orange and dashed, and all others grey.
 
     Returns:
         A matplotlib figure; a notebook displays it, and its `save(path)` writes it.
@@ -90,6 +102,8 @@ def draw(
     colours = None if colour is None else read_colours(colour, subject.dag, colour_label)
     if only is not None:
         subject, colours = keep_paths(subject, colours, only)
+    if before is not None:
+        subject = compare(subject, before)
     require("matplotlib", "plot")
     from fourward.view._figure import check_suffix
 
@@ -103,7 +117,7 @@ def draw(
     if kind == "density" and colours is not None:
         raise OptionError("kind='density' draws no nodes that colour= could colour. Omit one of them.")
     picture = _compose(subject, kind, reason, colours, most_edges)
-    picture.set_title(title or describe(subject.graph))
+    picture.set_title(title or describe(subject.present))
     if path is not None:
         picture.save(path)
     return picture
@@ -115,19 +129,21 @@ def _compose(
     """Everything but the title; `reason` says why "auto" chose density."""
     from fourward.view._figure import Picture
 
-    graph, layering = subject.graph, subject.layering
+    graph, layering, changes = subject.graph, subject.layering, subject.count_changes()
     weight = subject.weight if graph.num_edges else None
     width, height = _figure_size(graph, layering) if kind == "lines" else (9.0, 7.5)
     picture = Picture(width + 3.6, height)
-    rows = 2 if weight is None else 3
+    rows = 2 if weight is None or changes else 3
     grid = picture.add_gridspec(rows, 2, width_ratios=[width, 3.6])
     main = picture.add_subplot(grid[:, 0])
-    draw_degrees(picture.add_subplot(grid[0, 1]), graph)
+    draw_degrees(picture.add_subplot(grid[0, 1]), subject.present)
     draw_layer_sizes(picture.add_subplot(grid[1, 1]), layering)
-    if weight is not None:
+    if rows == 3 and weight is not None:
         draw_weights(picture.add_subplot(grid[2, 1]), weight)
     if kind == "lines":
-        num_named = draw_layers(main, graph, layering, weight, names=True, colours=colours, most_edges=most_edges)
+        num_named = draw_layers(
+            main, graph, layering, weight, names=True, colours=colours, most_edges=most_edges, changes=changes
+        )
         shown = graph.num_edges if most_edges is None else min(graph.num_edges, most_edges)
         edges = "every edge" if shown == graph.num_edges else f"at most {shown:,} of {graph.num_edges:,} edges"
         caption = f"Shown: every node and {edges}, and the names of {num_named:,} of {graph.num_nodes:,} nodes."
@@ -154,6 +170,7 @@ def draw_layers(
     movable: bool = True,
     colours: NodeColours | None = None,
     most_edges: int | None = None,
+    changes: tuple[int, int] | None = None,
 ) -> int:
     """Draw nodes by layer in the paper's colours, and edges by weight, or grey without weights.
 
@@ -166,13 +183,14 @@ def draw_layers(
         movable: Whether hidden nodes that could move are white; else all are red.
         colours: Colours of the nodes instead of these.
         most_edges: Draw at most so many edges, those of the largest weights; default: all.
+        changes: How many edges grew and how many are gone, where `weight` says so (1, -1, 0).
 
     Returns:
         How many names were written.
     """
     y = layout_nodes(graph.dag, layering)
     xy = np.column_stack((layering.level.astype(np.float64), y))
-    overshoot = _draw_edges(axes, graph, xy, bend_edges(graph, layering, y), weight, most_edges)
+    overshoot = _draw_edges(axes, graph, xy, bend_edges(graph, layering, y), weight, most_edges, changes)
     axes.set(xlabel="layer", yticks=[], ylim=(-overshoot, 1 + overshoot))
     width, height = _size_in_points(axes)
     margin = _compute_margin(layering, width, names)
@@ -209,8 +227,9 @@ def _draw_nodes(axes: Axes, layering: Layering, xy: FloatArray, radius: FloatArr
 
 
 def _draw_edges(
-    axes: Axes, graph: BaseGraph, xy: FloatArray, bend: FloatArray, weight: FloatArray | None, most_edges: int | None
-) -> float:
+    axes: Axes, graph: BaseGraph, xy: FloatArray, bend: FloatArray, weight: FloatArray | None, most_edges: int | None,
+    changes: tuple[int, int] | None,
+) -> float:  # fmt: skip
     """Draw the edges; returns how far they, or nodes, reach below y=0 and above y=1."""
     from matplotlib.collections import PathCollection
 
@@ -228,8 +247,15 @@ def _draw_edges(
     is_feedback = order >= graph.dag.num_edges
     if is_feedback.any():
         style["linestyles"] = [DASHES if dashed else "-" for dashed in is_feedback.tolist()]
-        label = f"feedback ({np.count_nonzero(is_feedback):,})"
-        axes.plot([], [], linestyle=DASHES, linewidth=0.9, color=palette.edge, label=label)
+        num_feedback = np.count_nonzero(is_feedback) - (changes[1] if changes else 0)
+        if num_feedback:
+            label = f"feedback ({num_feedback:,})"
+            axes.plot([], [], linestyle=DASHES, linewidth=0.9, color=palette.edge, label=label)
+    if changes:
+        grown = {"color": palette.signs[-1], "label": f"grown ({changes[0]:,})"}
+        gone = {"color": palette.signs[0], "label": f"gone ({changes[1]:,})", "linestyle": DASHES}
+        for line in (grown, gone):
+            axes.plot([], [], linewidth=1.4, **line)
     if weight is None:
         axes.add_collection(PathCollection(curves, edgecolors=palette.edge, linewidths=0.6, **style), autolim=False)
         return overshoot
@@ -239,7 +265,8 @@ def _draw_edges(
     widths = thinnest + 1.1 * np.abs(values) / limit
     style |= {"cmap": sign_colormap(palette), "clim": (-limit, limit)}
     axes.add_collection(PathCollection(curves, linewidths=widths, array=values, **style), autolim=False)
-    _draw_colorbar(axes, weight, limit)
+    if not changes:
+        _draw_colorbar(axes, weight, limit)
     return overshoot
 
 

@@ -21,7 +21,7 @@ from fourward.nn._fourward import FourWard
 from fourward.nn._recurrent import Recurrent
 from fourward.view._colours import check_only, find_path_nodes, read_colours
 from fourward.view._scene import build_scene
-from fourward.view._subject import build_subject, describe, printable
+from fourward.view._subject import build_subject, compare, describe, printable
 
 #: Modules of D3, in the order of their dependencies.
 D3_MODULES = (
@@ -71,6 +71,7 @@ def view(
     colour: Any = None,
     colour_label: str | None = None,
     only: Literal["paths"] | None = None,
+    before: Any = None,
 ) -> Page:
     """Make a page to explore a network: pan, zoom, search, switch layerings, step through the forward pass.
 
@@ -87,6 +88,8 @@ def view(
             importances; the page can switch between it and all attributes.
         colour_label: Name of these numbers.
         only: "paths" shows only nodes on paths from an input to an output.
+        before: An earlier wiring of the same nodes, a graph or (E, 2) node indices: edges that grew since then are
+            violet, those that are gone orange and dashed, and all others grey.
 
     >>> from fourward import generate
     >>> view(generate.chain(3)).shown
@@ -96,7 +99,9 @@ def view(
     check_only(only)
     colouring = None if colour is None else read_colours(colour, subject.dag, colour_label or "value")
     nodes = None if only is None else find_path_nodes(subject.dag)
-    scene = build_scene(subject, printable(title or describe(subject.graph)), samples, around, colouring, nodes)
+    if before is not None:
+        subject = compare(subject, before)
+    scene = build_scene(subject, printable(title or describe(subject.present)), samples, around, colouring, nodes)
     return Page(_render(scene), scene["shown"])
 
 

@@ -51,13 +51,14 @@ def build_scene(
     sample_names, x = _prepare_samples(subject.net, samples)
     return {
         "title": title,
-        "shown": part.caption,
+        "shown": part.caption + _describe_changes(subject),
+        "changes": subject.count_changes(),
         "allEdges": len(part.edges) == graph.num_edges,
         "allNeurons": len(part.nodes) == graph.num_nodes,
         "kinds": kind_names(subject.dag),
         "labels": [str(graph.labels[v]) for v in part.nodes.tolist()],
-        "inDegree": encode(graph.in_degree[part.nodes], "i4"),
-        "outDegree": encode(graph.out_degree[part.nodes], "i4"),
+        "inDegree": encode(subject.present.in_degree[part.nodes], "i4"),
+        "outDegree": encode(subject.present.out_degree[part.nodes], "i4"),
         "input": encode(_rank(graph.inputs, graph.num_nodes)[part.nodes], "i4"),
         "output": encode(_rank(graph.outputs, graph.num_nodes)[part.nodes], "i4"),
         "bias": _encode_bias(subject, part.nodes),
@@ -76,6 +77,11 @@ def build_scene(
         **_encode_colourings(graph, colouring, part.nodes),
         **_encode_activations(subject.net, sample_names, x, part.nodes),
     }
+
+
+def _describe_changes(subject: Subject) -> str:
+    changes = subject.count_changes()
+    return "" if changes is None else f" {pluralize(changes[0], 'edge')} grew, {changes[1]:,} are gone."
 
 
 def _list_attributes(dag: BaseGraph) -> dict[str, Any]:
@@ -209,7 +215,7 @@ def _encode_bias(subject: Subject, nodes: IntArray) -> str | None:
     if subject.bias is None:
         return None
     bias = np.full(subject.graph.num_nodes, np.nan, np.float32)
-    bias[subject.graph.neurons] = subject.bias
+    bias[subject.present.neurons] = subject.bias
     return encode(bias[nodes], "f4")
 
 

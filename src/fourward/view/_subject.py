@@ -8,11 +8,12 @@ from unicodedata import category
 import numpy as np
 import torch
 
-from fourward._arrays import IntArray
+from fourward._arrays import IntArray, readonly
 from fourward.errors import OptionError, WeightError
 from fourward.graph._base import BaseGraph
 from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph
+from fourward.graph._validation import check_indices, index_pairs
 from fourward.layering import Layering, longest_path, push_sources
 from fourward.layering._layering import check_same_graph
 from fourward.nn._fourward import FourWard
@@ -35,11 +36,43 @@ class Subject(NamedTuple):
     weight: FloatArray | None  #: (E,)
     bias: FloatArray | None  #: one for each neuron
     net: FourWard | Recurrent | None
+    #: The graph without edges that are gone, where `graph` has them as its last feedback edges and `weight` says what
+    #: changed: 1 for edges that grew, -1 for those that are gone, 0 for the others.
+    current: Dag | Digraph | None = None
 
     @property
     def dag(self) -> Dag:
         """The graph, without feedback edges."""
         return self.graph.dag
+
+    @property
+    def present(self) -> Dag | Digraph:
+        """The graph, without edges that are gone."""
+        return self.graph if self.current is None else self.current
+
+    def count_changes(self) -> tuple[int, int] | None:
+        """How many edges grew, and how many are gone; None where changes aren't shown."""
+        if self.current is None or self.weight is None:
+            return None
+        return int(np.count_nonzero(self.weight > 0)), int(np.count_nonzero(self.weight < 0))
+
+
+def compare(subject: Subject, before: Any) -> Subject:
+    """The subject with its changes since an earlier wiring, a graph with the same nodes or (E, 2) node indices."""
+    graph = subject.graph
+    if isinstance(before, Dag | Digraph):
+        if before.num_nodes != graph.num_nodes or any(a != b for a, b in zip(before.labels, graph.labels, strict=True)):
+            raise OptionError(f"before must be a graph with the same nodes, in their order, got {before!r}.")
+        edges = before.edges
+    else:
+        edges = index_pairs(before)
+        check_indices(edges, graph.num_nodes, "before")
+    then, now = (pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1] for pairs in (edges, graph.edges))
+    gone = edges[~np.isin(then, now)].astype(np.int32)
+    delayed = graph.feedback if isinstance(graph, Digraph) else gone[:0]
+    status = np.concatenate((np.where(np.isin(now, then), 0, 1), np.full(len(gone), -1))).astype(np.float32)
+    union = Digraph(graph.dag, readonly(np.concatenate((delayed, gone))))
+    return subject._replace(graph=union, weight=status, current=graph)
 
 
 def build_subject(net_or_dag: Any, layering: Layering | None = None, weight: Any = None) -> Subject:

@@ -26,6 +26,7 @@ class Graph {
     this.bias = scene.bias && decode(scene.bias, "f4");
     this.weight = scene.weight && decode(scene.weight, "f4");
     this.weightLimit = scene.weightLimit;
+    this.changes = scene.changes; // how many edges grew and are gone; their weights are then 1 and -1
     this.activationLimit = scene.activationLimit;
     this.samples = scene.samples.map(({ name, activation }) => ({ name, activation: decode(activation, "f4") }));
     this.attributes = scene.attributes;

@@ -79,12 +79,18 @@ class Sidebar {
     if (graph.weight) edges.sort((a, b) => strength(graph.weight[b]) - strength(graph.weight[a]));
     const rows = edges.slice(0, MAX_LISTED).map((e) => {
       const other = into ? graph.source[e] : graph.target[e];
-      return this.row(other, graph.weight ? formatNumber(graph.weight[e]) : "");
+      return this.row(other, graph.weight ? this.value(graph.weight[e]) : "");
     });
     const list = element("ul");
     list.append(...rows);
     const limit = edges.length > MAX_LISTED ? `, the first ${MAX_LISTED}` : "";
     return [element("h2", `${into ? "Receives from" : "Sends to"} ${edges.length.toLocaleString("en")}${limit}`), list];
+  }
+
+  /** The weight of an edge, or what became of it. */
+  value(weight) {
+    if (!this.graph.changes) return formatNumber(weight);
+    return weight > 0 ? "grown" : weight < 0 ? "gone" : "";
   }
 
   row(v, value) {
@@ -134,12 +140,23 @@ function showLegend(box, graph, painter, state) {
   });
   const colouring = graph.colourings[state.colouring];
   if (colouring && state.step < 0) keys.push(...colouringKeys(colouring, painter));
-  if (graph.weight) keys.push(scale("weight", [graph.weight], graph.weightLimit, painter));
+  if (graph.changes) keys.push(...changeKeys(graph.changes, painter));
+  else if (graph.weight) keys.push(scale("weight", [graph.weight], graph.weightLimit, painter));
   const activations = graph.samples.map(({ activation }) => activation);
   if (state.step >= 0 && activations.length) {
     keys.push(scale("activation", activations, graph.activationLimit, painter));
   }
   box.replaceChildren(...keys);
+}
+
+/** Explain the colours of edges that grew and are gone. */
+function changeKeys([grown, gone], painter) {
+  const names = [[1, `grown (${grown.toLocaleString("en")})`], [0, `gone, dashed (${gone.toLocaleString("en")})`]];
+  return names.map(([shade, name]) => {
+    const item = element("span");
+    item.append(patch(painter.signs(shade)), ` ${name}`);
+    return item;
+  });
 }
 
 /** Explain the colours of classes, or of numbers by rank. */
