@@ -84,10 +84,10 @@ def info(
 
 
 def _summarize_network(path: Path, batch: int) -> dict[str, Any]:
-    from fourward._serialization import load
+    from fourward._serialization import load_network
     from fourward.nn import summary
 
-    return summary(load(path), batch)
+    return summary(load_network(path), batch)
 
 
 def summarize_graph(dag: Dag, activation: str, batch: int) -> dict[str, Any]:

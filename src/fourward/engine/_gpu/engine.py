@@ -54,9 +54,9 @@ class Gpu(KernelEngine):
             return f"it computes in {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, not in {request.dtype}"
         if request.custom:
             return "an activation is a callable, which its compiled kernels can't call"
-        dag = request.plan.dag
-        if dag.num_edges >= 2**28 or dag.num_nodes >= 2**26:
-            return f"it indexes in 32 bits, and {dag.num_edges:,} edges and {dag.num_nodes:,} nodes are too many"
+        edges, nodes = request.num_edges, request.num_nodes
+        if edges >= 2**28 or nodes >= 2**26:
+            return f"it indexes in 32 bits, and {edges:,} edges and {nodes:,} nodes are too many"
         return None
 
     def declines(self, request: Request) -> str | None:
