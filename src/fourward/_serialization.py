@@ -67,7 +67,7 @@ from fourward.nn._fourward import (
 )
 from fourward.nn._population import Population
 from fourward.nn._recurrent import Recurrent
-from fourward.plan.activations import BY_CODE, CUSTOM, lookup
+from fourward.plan.activations import BY_CODE, CUSTOM
 
 Tensors = dict[str, Tensor]
 Metadata = dict[str, Any]  #: a JSON object
@@ -240,19 +240,20 @@ def _serialize_population(pop: Population) -> tuple[Tensors, Metadata]:
     tensors["population.weight"] = pop.weight.detach().cpu()
     if pop.bias is not None:
         tensors["population.bias"] = pop.bias.detach().cpu()
-    described = [None if dag is None else _describe_member(dag) for dag in members.dags]
+    described = [None if dag is None else _describe_member(dag) for dag in members.graphs]
     if any(described):
         tensors["population.labels"] = _encode_json(described)
     names = [None if labels is None else [_encode_label(label) for label in labels] for labels in pop.names]
     return tensors, {"activations": [BY_CODE[k].name for k in used.tolist()], "names": names, "seed": pop.seed}
 
 
-def _describe_member(dag: Dag) -> Metadata | None:
+def _describe_member(graph: Dag | Labels) -> Metadata | None:
     """The labels and attributes of a graph; None if the labels are 0 to N-1, and there are no attributes."""
-    if _are_indices(dag.labels) and not dag.attributes:
+    labels, attributes = (graph.labels, graph.attributes) if isinstance(graph, Dag) else (graph, {})
+    if _are_indices(labels) and not attributes:
         return None
-    attributes = {name: list(values) for name, values in dag.attributes.items()}
-    return {"labels": [_encode_label(label) for label in dag.labels], "attributes": attributes}
+    values = {name: list(values) for name, values in attributes.items()}
+    return {"labels": [_encode_label(label) for label in labels], "attributes": values}
 
 
 def _deserialize_population(
@@ -262,34 +263,31 @@ def _deserialize_population(
     with corrupt_file_errors(path):
         info = metadata["population"]
         values = {name.removeprefix("population."): tensor for name, tensor in tensors.items()}
-        arrays = {name: values[name].numpy() for name in ("edges", "edge_start", "num_nodes", "inputs", "outputs")}
-        members = _members.from_arrays(**arrays, partial=True)
+        edges, start, nodes = (values[name].numpy() for name in ("edges", "edge_start", "num_nodes"))
+        inputs, outputs = values["inputs"].numpy(), values["outputs"].numpy()
+        members = _members.from_arrays(edges, start, nodes, inputs, outputs, partial=True)
         if "labels" in values:
             members = _with_labels(members, _decode_json(values["labels"]))
-        codes = np.array([lookup(name).code for name in info["activations"]], np.int32)
         weight, bias = values["weight"], values.get("bias")
         for name, numbers in (("weights", weight), ("biases", bias)):
             if numbers is not None and numbers.dtype not in _FLOATS:
                 raise FileError(f"expected {name} of a floating point dtype of 16 to 64 bits, got {numbers.dtype}.")
-        index = values["activation"].numpy()
-        if index.size and (index.min() < 0 or index.max() >= len(codes)):
-            raise FileError(f"expected activations from 0 to {len(codes) - 1}, got {index.min()} to {index.max()}.")
-        code = codes[index] if index.size else np.empty(0, np.int32)
+        activation = list(info["activations"]), values["activation"].numpy()
         names = [None if labels is None else [_decode_label(label) for label in labels] for labels in info["names"]]
-        pop = Population.from_members(members, code, weight, bias, names, dtype=weight.dtype, **options)
+        pop = Population.from_members(members, activation, weight, bias, names, dtype=weight.dtype, **options)
         pop.seed = int(info["seed"])
         return pop
 
 
 def _with_labels(members: Members, described: list[Metadata | None]) -> Members:
     """Members with the labels and attributes that a file gives them."""
-    dags: list[Dag | None] = [None] * len(members)
+    dags: list[Dag | Labels | None] = [None] * len(members)
     for p, described_dag in zip(range(len(members)), described, strict=True):
         if described_dag is not None:
             labels = [_decode_label(label) for label in described_dag["labels"]]
             dag = members.dag(p, labels)
             dags[p] = dag.with_attributes(described_dag["attributes"]) if described_dag["attributes"] else dag
-    return replace(members, dags=tuple(dags))
+    return replace(members, graphs=tuple(dags))
 
 
 def write_safetensors(path: str | Path, tensors: Tensors, metadata: Metadata) -> None:

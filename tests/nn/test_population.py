@@ -103,16 +103,26 @@ def test_from_arrays():
     pop = Population.from_arrays(
         edges[order], starts, nodes, inputs=2, outputs=outputs, weight=weight[order], bias=bias, activation=names
     )
+    assert np.array_equal(order[pop.edge], np.arange(len(edges)))
     for p, dag in enumerate(DAGS):
         assert np.array_equal(pop[p].dag.edges, dag.edges)
         neurons = slice(*pop.neuron_start[p : p + 2])
         net = FourWard(dag, dict(zip([dag.labels[v] for v in dag.neurons], names[neurons].tolist(), strict=True)))
         net.load_edge_weights(weight[starts[p] : starts[p + 1]], bias[neurons])
         assert torch.equal(net(X), pop(X)[p])
-    codes = [fw.plan.activations.ACTIVATIONS[name].code for name in names]
+    activations = ["sin", "relu", "tanh", "square"]
+    pair = activations, [activations.index(name) for name in names]
     same = Population.from_arrays(
-        edges, starts, nodes, inputs=[0, 1], outputs=outputs, weight=weight, bias=torch.tensor(bias), activation=codes
+        edges, starts, nodes, inputs=[0, 1], outputs=outputs, weight=weight, bias=torch.tensor(bias), activation=pair,
+        labels=[dag.labels for dag in DAGS],
+    )  # fmt: skip
+    assert np.array_equal(same.edge, np.arange(len(edges)))
+    assert [same.dag(p) for p in range(5)] == DAGS
+    functions = [torch.sin, torch.relu, torch.tanh]
+    custom = Population.from_arrays(
+        edges, starts, nodes, inputs=2, outputs=outputs, weight=weight, bias=bias, activation=(functions, pair[1])
     )
+    assert_near(custom(X).detach(), pop(X).detach())
     assert torch.equal(same(X), pop(X))
     plain = Population.from_arrays(edges, starts, nodes, inputs=2, outputs=1, weight=weight)
     assert plain.bias is None
@@ -184,7 +194,11 @@ def call(**changes):
         ({"bias": [1.0]}, WeightError, "expected bias as 2 real numbers"),
         ({"activation": "Tanh"}, ActivationError, "unknown activation"),
         ({"activation": ["tanh"]}, ActivationError, "for each of 2 neurons"),
-        ({"activation": [3, 99]}, ActivationError, "activation codes from 0"),
+        ({"activation": [3, 99]}, ActivationError, "expected one activation"),
+        ({"activation": (["tanh"], [0, 1])}, ActivationError, "indices among 1 activations, got 0 to 1"),
+        ({"activation": (["tanh"], [0])}, ActivationError, "for each of 2 neurons"),
+        ({"labels": [["a", "b"]]}, GraphError, "expected labels for each of 2 members, .* got those of 1 members"),
+        ({"labels": [["a", "b"], ["a"]]}, GraphError, "got 1 for member 1"),
         ({"engine": "tpu"}, EngineError, "unknown engine"),
         ({"seed": -1}, OptionError, "seed must be"),
         ({"dtype": torch.int64}, OptionError, "floating point dtype"),
@@ -287,6 +301,7 @@ def test_replacing_members_equals_building_anew():
     assert pop.weight is weight
     assert pop.bias is bias
     assert torch.equal(pop.weight, Population(nets).weight)
+    assert pop.edge is None
     assert [pop.dag(p) for p in range(5)] == [net.dag for net in nets]
 
 

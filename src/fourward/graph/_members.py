@@ -12,6 +12,7 @@ from fourward._arrays import IntArray
 from fourward.errors import GraphError, summarize
 from fourward.graph import _validation
 from fourward.graph._attributes import NO_ATTRIBUTES
+from fourward.graph._convert import Labels
 from fourward.graph._dag import Dag
 
 Names = Sequence[Hashable] | None
@@ -29,7 +30,7 @@ class Members:
     num_nodes: IntArray  #: (P,)
     inputs: IntArray  #: (P, I) the node that takes each feature, -1 where a graph lacks that input; (1, I) for all
     outputs: IntArray  #: (P, O) node of each output; (1, O) for all
-    dags: tuple[Dag | None, ...]  #: the graphs that were passed as a Dag
+    graphs: tuple[Dag | Labels | None, ...]  #: what was passed: a Dag, labels, or nothing for the labels 0 to N-1
 
     def __len__(self) -> int:
         return len(self.num_nodes)
@@ -50,14 +51,16 @@ class Members:
 
         Args:
             p: Its index.
-            labels: Label of each node; default: those of the Dag that was passed, or 0 to N-1.
+            labels: Label of each node; default: those that were passed, or 0 to N-1.
         """
         inputs, outputs = self.ends(p)
-        dag, attributes = self.dags[p], NO_ATTRIBUTES
-        if dag is not None:
-            if np.array_equal(dag.inputs, inputs) and np.array_equal(dag.outputs, outputs):
-                return dag
-            labels, attributes = dag.labels, dag.attributes
+        graph, attributes = self.graphs[p], NO_ATTRIBUTES
+        if isinstance(graph, Dag):
+            if np.array_equal(graph.inputs, inputs) and np.array_equal(graph.outputs, outputs):
+                return graph
+            labels, attributes = graph.labels, graph.attributes
+        elif labels is None:
+            labels = graph
         names = int(self.num_nodes[p]) if labels is None else labels
         if labels is not None and len(labels) != self.num_nodes[p]:
             raise GraphError(f"member {p}: expected {self.num_nodes[p]:,} labels, got {len(labels):,}.")
@@ -68,18 +71,18 @@ class Members:
     def in_order(self, edge: IntArray) -> Members:
         """The same graphs with their edges in another order."""
         edges = self.edges[edge].astype(np.int32)
-        return Members(edges, self.edge_start, self.num_nodes, self.inputs, self.outputs, self.dags)
+        return Members(edges, self.edge_start, self.num_nodes, self.inputs, self.outputs, self.graphs)
 
     def replaced(self, where: Sequence[int], new: Members) -> Members:
         """These graphs with others in place of some: graph where[j] becomes graph j of `new`."""
-        counts, num_nodes, dags = np.diff(self.edge_start), self.num_nodes.copy(), list(self.dags)
+        counts, num_nodes, graphs = np.diff(self.edge_start), self.num_nodes.copy(), list(self.graphs)
         counts[where], num_nodes[where] = np.diff(new.edge_start), new.num_nodes
-        for p, dag in zip(where, new.dags, strict=True):
-            dags[p] = dag
+        for p, graph in zip(where, new.graphs, strict=True):
+            graphs[p] = graph
         inputs, outputs = (np.array(np.broadcast_to(e, (len(self), e.shape[1]))) for e in (self.inputs, self.outputs))
         inputs[where], outputs[where] = new.inputs, new.outputs
         edges = splice(self.edges, self.edge_start, where, new.edges, new.edge_start)
-        return Members(edges, starts(counts), num_nodes, inputs, outputs, tuple(dags))
+        return Members(edges, starts(counts), num_nodes, inputs, outputs, tuple(graphs))
 
 
 def starts(counts: Any) -> IntArray:
@@ -166,8 +169,9 @@ def _distinct(names: Sequence[Hashable], role: str) -> list[Hashable]:
 
 
 def from_arrays(
-    edges: Any, edge_start: Any, num_nodes: Any, inputs: Any, outputs: Any, partial: bool = False
-) -> Members:
+    edges: Any, edge_start: Any, num_nodes: Any, inputs: Any, outputs: Any,
+    labels: Sequence[Labels] | None = None, partial: bool = False,
+) -> Members:  # fmt: skip
     """Check the shapes of concatenated arrays.
 
     Args:
@@ -176,6 +180,7 @@ def from_arrays(
         num_nodes: (P,) or one number for all graphs.
         inputs: A number: the first nodes; (I,) nodes of all graphs; or (P, I).
         outputs: A number: the nodes behind the inputs; (O,); or (P, O).
+        labels: The labels of each graph's nodes; default: 0 to N-1.
         partial: Whether graphs may lack inputs, -1.
     """
     pairs = _validation.index_pairs(edges)
@@ -201,7 +206,19 @@ def from_arrays(
         raise GraphError(f"num_nodes must be at least 1 and below 2**31, got {nodes.min():,} to {nodes.max():,}.")
     first = _index_rows(inputs, members, 0, "inputs", -1 if partial else 0)
     last = _index_rows(outputs, members, first.shape[1], "outputs")
-    return Members(np.ascontiguousarray(pairs), start, nodes, first, last, (None,) * members)
+    graphs = (None,) * members if labels is None else _check_labels(labels, nodes)
+    return Members(np.ascontiguousarray(pairs), start, nodes, first, last, graphs)
+
+
+def _check_labels(labels: Sequence[Labels], num_nodes: IntArray) -> tuple[Labels, ...]:
+    sizes = [len(own) for own in labels]
+    if sizes != num_nodes.tolist():
+        p = next((p for p, (a, b) in enumerate(zip(sizes, num_nodes.tolist(), strict=False)) if a != b), None)
+        problem = f"those of {len(sizes):,} members" if p is None else f"{sizes[p]:,} for member {p}"
+        raise GraphError(
+            f"expected labels for each of {len(num_nodes):,} members, one for each of their nodes, got {problem}."
+        )
+    return tuple(labels)
 
 
 def _index_rows(nodes: Any, members: int, begin: int, name: str, least: int = 0) -> IntArray:

@@ -65,6 +65,8 @@ class Population(nn.Module):
 
     weight: nn.Parameter  #: (E,) member p's are weight[edge_start[p]:edge_start[p+1]], in the order of pop[p].dag.edges
     bias: nn.Parameter | None  #: (M,) member p's are bias[neuron_start[p]:neuron_start[p+1]], as in pop[p].bias
+    #: (E,) index of each weight's edge among those that were passed, graph after graph; None once members are replaced
+    edge: IntArray | None
     runner: PopulationRunner
 
     def __init__(
@@ -102,6 +104,7 @@ class Population(nn.Module):
         weight: Any = None,
         bias: Any = None,
         activation: Any = "tanh",
+        labels: Sequence[Sequence[Hashable]] | None = None,
         init: Init = "kaiming_uniform",
         engine: str = "auto",
         seed: int | None = None,
@@ -119,7 +122,9 @@ class Population(nn.Module):
             weight: (E,) in the order of `edges`; None: they are drawn.
             bias: (M,) one for each node that is no input, by node index within each member; None: they are drawn as
                 weights are; False, or None where weights are passed: neurons have none.
-            activation: A name or a callable for all neurons; or (M,) names, or codes of fourward.plan.activations.
+            activation: A name or a callable for all neurons; (M,) names, as biases; or a pair of a list of names and
+                callables, and (M,) indices in it.
+            labels: The labels of each member's nodes; default: 0 to N-1.
             init: As in `Population`, as all below.
             engine: "auto", or the name of an engine.
             seed: Seed of initialisation.
@@ -131,7 +136,7 @@ class Population(nn.Module):
         >>> pop(torch.zeros(7, 2)).shape
         torch.Size([2, 7, 1])
         """
-        members = _members.from_arrays(edges, edge_start, num_nodes, inputs, outputs)
+        members = _members.from_arrays(edges, edge_start, num_nodes, inputs, outputs, labels)
         custom, has_bias = Custom(), bias is not False and (bias is not None or weight is None)
         parts = from_arrays(members, activation, weight, None if isinstance(bias, bool) else bias, custom)
         self = cls.__new__(cls)
@@ -140,12 +145,12 @@ class Population(nn.Module):
 
     @classmethod
     def from_members(
-        cls, members: Members, code: IntArray, weight: Tensor, bias: Tensor | None, names: Sequence[Names],
+        cls, members: Members, activation: Any, weight: Tensor, bias: Tensor | None, names: Sequence[Names],
         **options: Any,
     ) -> Self:  # fmt: skip
         """From checked arrays and the labels of features and outputs, as `fourward.load` reads them."""
         custom, self = Custom(), cls.__new__(cls)
-        parts = from_arrays(members, code, weight, bias, custom)
+        parts = from_arrays(members, activation, weight, bias, custom)
         inputs, outputs = names
         defaults: dict[str, Any] = {"init": "zeros", "engine": "auto", "seed": 0, "device": None, "dtype": weight.dtype}
         self._start(parts, (inputs, outputs), custom, bias is not None, **defaults | options)
@@ -164,7 +169,7 @@ class Population(nn.Module):
         self.requested_engine, self.seed = engine, expand_seed(seed)
         self.names = names  # labels of features and outputs, or None
         self._custom, self.custom_activations = custom, as_modules(custom).to(device=place, dtype=dtype)
-        self.plan, self.members, weight, biases = plan_parts(parts, init, bias, dtype, self.seed)
+        self.plan, self.members, self.edge, weight, biases = plan_parts(parts, init, bias, dtype, self.seed)
         self.weight = nn.Parameter(weight.to(place))
         self.register_parameter("bias", None if biases is None else nn.Parameter(biases.to(place)))
         self._start_engine()
@@ -300,7 +305,7 @@ class Population(nn.Module):
             check_networks(networks.values()), activation, output_activation, *self.names, with_bias, custom
         )
         check_ends(self.plan, parts.members)
-        plan, members, weight, bias = plan_parts(parts, init, with_bias, self.weight.dtype, expand_seed(seed))
+        plan, members, _, weight, bias = plan_parts(parts, init, with_bias, self.weight.dtype, expand_seed(seed))
         pairs = [(self.weight, weight, self.edge_start, plan.edge_start)]
         if self.bias is not None and bias is not None:
             pairs.append((self.bias, bias, self.neuron_start, plan.neuron_start))
@@ -308,6 +313,7 @@ class Population(nn.Module):
         for parameter, new, start, new_start in pairs:
             splice_parameter(parameter, new, (start, where, new_start), optimizer)
         self.plan, self.members = self.plan.replaced(where, plan), self.members.replaced(where, members)
+        self.edge = None
         if len(custom) > len(self._custom):
             self._custom, self.custom_activations = custom, as_modules(custom).to(self.weight)
         self._start_engine()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fourward._arrays import BoolArray, IntArray
+from fourward._arrays import BoolArray, IntArray, readonly
 from fourward.errors import ActivationError, GraphError, OptionError, WeightError, pluralize
 from fourward.graph import _members
 from fourward.graph._dag import Dag
@@ -18,7 +18,7 @@ from fourward.nn._activations import ActivationLike, Activations, decode_activat
 from fourward.nn._fourward import FourWard, check_network
 from fourward.nn._init import Init, initialise
 from fourward.plan._population_plan import PopulationPlan, build_population_plan
-from fourward.plan.activations import BY_CODE, CUSTOM, lookup
+from fourward.plan.activations import CUSTOM, lookup
 
 
 class Custom(dict[Any, int]):
@@ -27,6 +27,16 @@ class Custom(dict[Any, int]):
     def code(self, activation: Any) -> int:
         """The code of a callable, a new one if it isn't known."""
         return self.setdefault(activation, CUSTOM + len(self))
+
+
+class Planned(NamedTuple):
+    """Members in execution order, with parameters on the CPU."""
+
+    plan: PopulationPlan
+    members: Members  #: their edges are in the order of the plan
+    edge: IntArray  #: (E,) index of each edge among those that were passed
+    weight: Tensor
+    bias: Tensor | None
 
 
 class Parts(NamedTuple):
@@ -124,7 +134,7 @@ def from_arrays(members: Members, activation: Any, weight: Any, bias: Any, custo
 
     Args:
         members: The members.
-        activation: A name or a callable for all neurons, or (M,) names or codes by node index within each member.
+        activation: As in `Population.from_arrays`.
         weight: (E,) in the order of members.edges, or None.
         bias: (M,) by node index within each member, or None.
         custom: Codes of callables; new ones are added.
@@ -141,21 +151,23 @@ def _array_codes(activation: Any, neurons: int, custom: Custom) -> IntArray:
         return np.full(neurons, lookup(activation).code, np.int32)
     if callable(activation):
         return np.full(neurons, custom.code(activation), np.int32)
-    code = np.asarray(activation)
-    if code.shape != (neurons,) or code.dtype.kind not in "iuU":
+    is_pair = isinstance(activation, tuple) and len(activation) == 2 and np.ndim(activation[1]) == 1
+    names, index = activation if is_pair else np.unique(np.asarray(activation), return_inverse=True)
+    index = np.asarray(index)
+    if (
+        index.shape != (neurons,)
+        or index.dtype.kind not in "iu"
+        or not all(isinstance(n, str) or callable(n) for n in names)
+    ):
         raise ActivationError(
-            f"expected one activation, or a name or code for each of {neurons:,} neurons, got {code.dtype} of shape "
-            f"{code.shape}."
+            f"expected one activation, a name for each of {neurons:,} neurons, or a pair of activations and indices "
+            f"among them, got {type(activation).__name__} of length {np.size(activation)}."
         )
-    if code.dtype.kind == "U":
-        names, index = np.unique(code, return_inverse=True)
-        code = np.array([lookup(str(name)).code for name in names], np.int32)[index]
-    elif neurons and not (code.min() in range(len(BY_CODE)) and code.max() in range(len(BY_CODE))):
-        raise ActivationError(
-            f"expected activation codes from 0 to {len(BY_CODE) - 1}, those of fourward.plan.activations, got "
-            f"{code.min()} to {code.max()}."
-        )
-    return code.astype(np.int32)
+    if neurons and (index.min() < 0 or index.max() >= len(names)):
+        raise ActivationError(f"expected indices among {len(names)} activations, got {index.min()} to {index.max()}.")
+    table = [lookup(str(name)).code if isinstance(name, str) else custom.code(name) for name in names]
+    code: IntArray = np.array(table, np.int32)[index]
+    return code
 
 
 def _numbers(values: Any, count: int, name: str, per: str) -> Tensor:
@@ -168,10 +180,8 @@ def _numbers(values: Any, count: int, name: str, per: str) -> Tensor:
     return tensor
 
 
-def plan_parts(
-    parts: Parts, init: Init, with_bias: bool, dtype: torch.dtype, seed: int
-) -> tuple[PopulationPlan, Members, Tensor, Tensor | None]:
-    """The plan of members, these with their edges in its order, and weights and biases on the CPU."""
+def plan_parts(parts: Parts, init: Init, with_bias: bool, dtype: torch.dtype, seed: int) -> Planned:
+    """Plan members, and draw the parameters that they lack."""
     plan, edge = build_population_plan(parts.members, parts.code)
     weight = torch.empty(plan.num_edges, dtype=dtype, device="cpu")
     bias = torch.empty(plan.num_neurons, dtype=dtype, device="cpu") if with_bias else None
@@ -183,7 +193,7 @@ def plan_parts(
     if bias is not None and parts.bias is not None:
         known = parts.bias.to(dtype)
         bias = torch.where(_repeat(parts.drawn, plan.neuron_start), bias, known) if parts.drawn.any() else known.clone()
-    return plan, parts.members.in_order(edge), weight, bias
+    return Planned(plan, parts.members.in_order(edge), readonly(edge), weight, bias)
 
 
 def _repeat(values: BoolArray, start: IntArray) -> Tensor:
