@@ -48,9 +48,9 @@ def test_members_give_the_outputs_of_their_genomes(activations, tmp_path):
         assert [pop.dag(p).labels[v] for v in pop.dag(p).outputs] == [0, 1]
     if activations == SAVED:
         save(pop, tmp_path / "genomes.safetensors")
-        again = load(tmp_path / "genomes.safetensors")
-        assert torch.equal(again(x), y)
-        assert again.dag(5) == pop.dag(5)
+        loaded = load(tmp_path / "genomes.safetensors")
+        assert torch.equal(loaded(x), y)
+        assert loaded.dag(5) == pop.dag(5)
 
 
 def test_means(tmp_path):

@@ -104,14 +104,13 @@ class _Parts:
 
     def labels(self) -> list[list[Hashable]]:
         """The labels of each member's nodes; those of extra neurons are new ones."""
-        keys, start, inputs = self.genomes.label.tolist(), self.genomes.neuron_start.tolist(), [*self.genomes.inputs]
-        sizes = np.diff(self.new_start).tolist()
-        labels = []
-        for size, begin, end in zip(sizes, start, start[1:], strict=False):
-            own = [*inputs, *keys[begin:end]]
-            highest = 1 + max((key for key in own if isinstance(key, int)), default=0)
-            labels.append([*own, *range(highest, highest + size - (end - begin))])
-        return labels
+        genomes, inputs = self.genomes, [*self.genomes.inputs]
+        new, start = 1 + int(genomes.label.max(initial=len(inputs))), genomes.neuron_start.tolist()
+        keys, extras = genomes.label.tolist(), (self.new_start - genomes.neuron_start).tolist()
+        return [
+            [*inputs, *keys[start[p] : start[p + 1]], *range(new, new + extras[p + 1] - extras[p])]
+            for p in range(len(start) - 1)
+        ]
 
 
 def _add_edges(parts: _Parts, target: IntArray) -> tuple[IntArray, IntArray, IntArray, FloatArray]:

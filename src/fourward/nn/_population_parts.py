@@ -20,6 +20,8 @@ from fourward.nn._init import Init, initialise
 from fourward.plan._population_plan import PopulationPlan, build_population_plan
 from fourward.plan.activations import CUSTOM, lookup
 
+FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
+
 
 class Custom(dict[Any, int]):
     """Codes of the callables among a population's activations."""
@@ -44,8 +46,8 @@ class Parts(NamedTuple):
 
     members: Members
     code: IntArray  #: (M,) activation codes, by node index within each member
-    weight: Tensor | None  #: (E,) in the order of members.edges; None: all are drawn
-    bias: Tensor | None  #: (M,) by node index within each member; None: all are drawn
+    weight: FloatArray | None  #: (E,) in the order of members.edges; None: all are drawn
+    bias: FloatArray | None  #: (M,) by node index within each member; None: all are drawn
     drawn: BoolArray  #: (P,) members whose parameters are drawn, whatever weight and bias hold
 
 
@@ -78,8 +80,8 @@ def from_networks(
     code = np.concatenate([_codes(network, activation, output_activation, custom) for network in networks])
     if drawn.all():
         return Parts(members, code, None, None, drawn)
-    weight = torch.cat([_weight(network) for network in networks])
-    bias = torch.cat([_bias(network) for network in networks]) if with_bias else None
+    weight = np.concatenate([_weight(network) for network in networks])
+    bias = np.concatenate([_bias(network) for network in networks]) if with_bias else None
     return Parts(members, code, weight, bias, drawn)
 
 
@@ -118,15 +120,21 @@ def _codes(
     return result
 
 
-def _weight(network: Dag | FourWard) -> Tensor:
-    return torch.zeros(network.num_edges) if isinstance(network, Dag) else network.weight.detach().cpu()
+def _weight(network: Dag | FourWard) -> FloatArray:
+    return np.zeros(network.num_edges) if isinstance(network, Dag) else _as_array(network.weight)
 
 
-def _bias(network: Dag | FourWard) -> Tensor:
+def _bias(network: Dag | FourWard) -> FloatArray:
     if isinstance(network, Dag):
-        return torch.zeros(len(network.neurons))
+        return np.zeros(len(network.neurons))
     assert network.bias is not None
-    return network.bias.detach().cpu()
+    return _as_array(network.bias)
+
+
+def _as_array(tensor: Tensor) -> FloatArray:
+    """Numbers as NumPy has them, in which torch's threads, which a busy machine delays, take no part."""
+    tensor = tensor.detach().cpu()
+    return (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.double()).numpy()
 
 
 def from_arrays(members: Members, activation: Any, weight: Any, bias: Any, custom: Custom) -> Parts:
@@ -170,14 +178,14 @@ def _array_codes(activation: Any, neurons: int, custom: Custom) -> IntArray:
     return code
 
 
-def _numbers(values: Any, count: int, name: str, per: str) -> Tensor:
-    tensor = torch.as_tensor(values).detach().cpu()
+def _numbers(values: Any, count: int, name: str, per: str) -> FloatArray:
+    tensor = torch.as_tensor(values)
     if tensor.shape != (count,) or tensor.is_complex() or tensor.dtype == torch.bool:
         raise WeightError(
             f"expected {name} as {count:,} real numbers, one for each {per} of all members, got {tensor.dtype} of "
             f"shape {tuple(tensor.shape)}."
         )
-    return tensor
+    return _as_array(tensor)
 
 
 def plan_parts(parts: Parts, init: Init, with_bias: bool, dtype: torch.dtype, seed: int) -> Planned:
@@ -188,16 +196,20 @@ def plan_parts(parts: Parts, init: Init, with_bias: bool, dtype: torch.dtype, se
     if parts.drawn.any() or parts.weight is None or (with_bias and parts.bias is None):
         initialise(init, plan.dag, weight, bias, torch.Generator("cpu").manual_seed(seed))
     if parts.weight is not None:
-        known = parts.weight[torch.from_numpy(edge)].to(dtype)
-        weight = torch.where(_repeat(parts.drawn, plan.edge_start), weight, known) if parts.drawn.any() else known
+        _fill(weight, parts.weight[edge], parts.drawn, plan.edge_start)
     if bias is not None and parts.bias is not None:
-        known = parts.bias.to(dtype)
-        bias = torch.where(_repeat(parts.drawn, plan.neuron_start), bias, known) if parts.drawn.any() else known.clone()
+        _fill(bias, parts.bias, parts.drawn, plan.neuron_start)
     return Planned(plan, parts.members.in_order(edge), readonly(edge), weight, bias)
 
 
-def _repeat(values: BoolArray, start: IntArray) -> Tensor:
-    return torch.from_numpy(np.repeat(values, np.diff(start)))
+def _fill(parameter: Tensor, values: FloatArray, drawn: BoolArray, start: IntArray) -> None:
+    """Copy the values of members that aren't drawn."""
+    known = torch.from_numpy(values)
+    if not drawn.any():
+        parameter.copy_(known)
+    else:
+        mask = torch.from_numpy(np.repeat(~drawn, np.diff(start)))
+        parameter[mask] = known[mask].to(parameter.dtype)
 
 
 def check_ends(plan: PopulationPlan, members: Members) -> None:
