@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, recurrent, storage
+from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import connectomes, generate
@@ -260,3 +260,18 @@ def test_digits_by_row():
     assert abs(sum(p.numel() for p in digits_by_row.gru(0, count).parameters()) / count - 1) < 0.05
     runs = [{"a": {"accuracy": value, "parameters": 7}} for value in (0.5, 0.7)]
     assert digits_by_row.summarize(runs)[-1] == "| a | 7 | 0.600 ± 1.271 |"
+
+
+def test_a_dry_run_of_populations(monkeypatch, tmp_path):
+    monkeypatch.setattr(population, "median_seconds", _call_once)
+    monkeypatch.setattr(population, "MOST_SECONDS", 0.0)
+    words = ["--members", "5", "--rows", "3", "--sizes", "14,20", "--generations", "2"]
+    data = population.main(words, tmp_path)
+    assert data["cells"][0]["forward"].keys() == {"fourward", *population.RIVALS}
+    assert data["cells"][0]["measured members"]["neat-python"] == 4
+    assert 0 < data["neat"]["share"] < 1
+    text = (tmp_path / "population.md").read_text()
+    assert text.count("| 5 | 14, 20 | 3 |") == 3
+    padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
+    masked = population.RIVALS["vmap, masked"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
+    torch.testing.assert_close(padded(), masked())

@@ -20,6 +20,7 @@ NAMES = [
     *(
         "network.safetensors",
         "recurrent.safetensors",
+        "population.safetensors",
         "best.safetensors",
         "last.safetensors",
         "tensorneat.json",

@@ -179,8 +179,12 @@ def use_graph(path: Path) -> None:
             continue
 
 
-def use_network(net: fw.FourWard | fw.Recurrent) -> None:
+def use_network(net: fw.FourWard | fw.Recurrent | fw.Population) -> None:
     """Run a network, and export it as source."""
+    if isinstance(net, fw.Population):
+        net(torch.zeros(2, net.plan.num_inputs, dtype=net.weight.dtype))
+        use_network(net[0])
+        return
     if isinstance(net, fw.Recurrent):
         net.steps(torch.zeros(2, net.graph.num_inputs, dtype=net.weight.dtype), 3)
         return
@@ -249,6 +253,10 @@ def _add_networks(folder: Path, net: fw.FourWard, targets: dict[str, Target]) ->
     fw.save(fw.Recurrent(digraph, seed=0, tau=2.0), folder / "recurrent.safetensors")
     targets["recurrent.safetensors"] = Target(
         folder / "recurrent.safetensors", mutations, lambda path: use_network(fw.load(path))
+    )
+    fw.save(fw.Population([net, net.dag], "relu", seed=0), folder / "population.safetensors")
+    targets["population.safetensors"] = Target(
+        folder / "population.safetensors", mutations, lambda path: use_network(fw.load(path))
     )
     x = np.random.default_rng(0).normal(size=(60, 2))
     table = folder / "train.csv"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fourward.errors import FourwardError
     from fourward.graph import Dag, Digraph, connectomes, files, generate, orient
     from fourward.layering import Layering
-    from fourward.nn import FourWard, Recurrent, importance
+    from fourward.nn import FourWard, Population, Recurrent, importance
     from fourward.sparse import prune, rewire
     from fourward.train import FourWardClassifier, FourWardRegressor
     from fourward.view import draw, view
@@ -53,6 +53,7 @@ _ATTRIBUTES = {
     "FourWardRegressor": "fourward.train",
     "FourwardError": "fourward.errors",
     "Layering": "fourward.layering",
+    "Population": "fourward.nn",
     "Recurrent": "fourward.nn",
     "draw": "fourward.view",
     "importance": "fourward.nn",
@@ -70,6 +71,7 @@ __all__ = [
     "FourWardRegressor",
     "FourwardError",
     "Layering",
+    "Population",
     "Recurrent",
     "__version__",
     "connectomes",

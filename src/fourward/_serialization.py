@@ -17,6 +17,15 @@ and of a network with feedback, whose network.edges are those within a step, als
 
     network.feedback    (F, 2) int32, node indices, whose weights are the last of network.weight
     network.tau         one for each neuron, absent without time constants
+
+A population is stored as concatenated arrays, member after member, with node indices that count from 0 in each:
+
+    population.edges       (E, 2) int32; population.edge_start (P+1,) int64; population.num_nodes (P,) int64
+    population.inputs      (P, I) or (1, I) int64, -1 where a member lacks an input
+    population.outputs     (P, O) or (1, O) int64
+    population.activation  (M,) int32, by node index, indices into the list "activations" of the JSON's "population"
+    population.weight      (E,); population.bias (M,), absent without biases
+    population.labels      bytes of a JSON list: null, or a member's "labels" and "attributes"; absent if all are null
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +48,13 @@ from torch import Tensor, nn
 from fourward._files import BEST, replacing
 from fourward._memory import check_memory
 from fourward._version import __version__
-from fourward.errors import EngineError, FileError, FourwardError, GraphError
+from fourward.errors import ActivationError, EngineError, FileError, FourwardError, GraphError, pluralize
+from fourward.graph import _members
 from fourward.graph._base import BaseGraph
 from fourward.graph._convert import Labels, is_integer
 from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph
+from fourward.graph._members import Members
 from fourward.layering._layering import Layering
 from fourward.nn._constraint_options import EdgeConstraints
 from fourward.nn._engine_module import check_parameters
@@ -53,7 +65,9 @@ from fourward.nn._fourward import (
     from_parameters,
     name_activations,
 )
+from fourward.nn._population import Population
 from fourward.nn._recurrent import Recurrent
+from fourward.plan.activations import BY_CODE, CUSTOM
 
 Tensors = dict[str, Tensor]
 Metadata = dict[str, Any]  #: a JSON object
@@ -67,18 +81,24 @@ _CORRUPTIONS = (ArithmeticError, AssertionError, AttributeError, LookupError, Ru
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def save(net: FourWard | Recurrent, path: str | Path) -> None:
+def save(net: FourWard | Recurrent | Population, path: str | Path) -> None:
     """Write a network to a safetensors file: graph, labels, layering, activations, weights, biases, time constants.
 
     The file is replaced atomically: a crash or a full disk leaves the old one. Activations passed as callables can't
     be saved.
     """
+    if isinstance(net, Population):
+        tensors, metadata = _serialize_population(net)
+        write_safetensors(path, tensors, {"population": metadata})
+        return
     tensors, metadata = serialize_network(net)
     write_safetensors(path, tensors, {"network": metadata})
 
 
-def load(path: str | Path, *, engine: str = "auto", device: torch.device | str | None = None) -> FourWard | Recurrent:
-    """Load a network from a file that `save` or a training run wrote, or from a run's folder its best network.
+def load(
+    path: str | Path, *, engine: str = "auto", device: torch.device | str | None = None
+) -> FourWard | Recurrent | Population:
+    """Load what `save` or a training run wrote to a file, or from a run's folder its best network.
 
     The linear layers that training puts around a network aren't part of it.
 
@@ -88,7 +108,22 @@ def load(path: str | Path, *, engine: str = "auto", device: torch.device | str |
         device: As in `FourWard`.
     """
     tensors, metadata = read_safetensors(path)
+    if "population" in metadata:
+        return _deserialize_population(path, tensors, metadata, engine=engine, device=device)
     return deserialize_network(path, tensors, metadata, engine=engine, device=device)
+
+
+def load_network(
+    path: str | Path, *, engine: str = "auto", device: torch.device | str | None = None
+) -> FourWard | Recurrent:
+    """As `load`, but only a single network."""
+    net = load(path, engine=engine, device=device)
+    if isinstance(net, Population):
+        raise FileError(
+            f"{path} holds a population of {pluralize(len(net), 'network')}; expected a single network. Save a member: "
+            "fourward.save(pop[i], path), where pop = fourward.load(...)."
+        )
+    return net
 
 
 def serialize_network(net: FourWard | Recurrent) -> tuple[Tensors, Metadata]:
@@ -189,6 +224,72 @@ def _build_recurrent(
     net.load_edge_weights(graph.align(weight, edges, by="index"), bias)
     _load_free_weight(net, edges, tensors)
     return net
+
+
+def _serialize_population(pop: Population) -> tuple[Tensors, Metadata]:
+    """A population as named tensors and JSON metadata."""
+    members, code = pop.members, pop.neuron_codes()
+    used = np.unique(code)
+    if used.max(initial=0) >= CUSTOM:
+        raise ActivationError(
+            "a neuron has a callable as activation, which a safetensors file can't store. Use built-in activations by "
+            "name, or save pop.state_dict() with torch.save."
+        )
+    arrays = {"edges": members.edges.astype(np.int32), "edge_start": members.edge_start}
+    arrays |= {"num_nodes": members.num_nodes, "inputs": members.inputs, "outputs": members.outputs}
+    arrays["activation"] = np.searchsorted(used, code).astype(np.int32)
+    tensors = {f"population.{name}": torch.tensor(array) for name, array in arrays.items()}
+    tensors["population.weight"] = pop.weight.detach().cpu()
+    if pop.bias is not None:
+        tensors["population.bias"] = pop.bias.detach().cpu()
+    described = [None if dag is None else _describe_member(dag) for dag in members.graphs]
+    if any(described):
+        tensors["population.labels"] = _encode_json(described)
+    names = [None if labels is None else [_encode_label(label) for label in labels] for labels in pop.names]
+    return tensors, {"activations": [BY_CODE[k].name for k in used.tolist()], "names": names, "seed": pop.seed}
+
+
+def _describe_member(graph: Dag | Labels) -> Metadata | None:
+    """The labels and attributes of a graph; None if the labels are 0 to N-1, and there are no attributes."""
+    labels, attributes = (graph.labels, graph.attributes) if isinstance(graph, Dag) else (graph, {})
+    if _are_indices(labels) and not attributes:
+        return None
+    values = {name: list(values) for name, values in attributes.items()}
+    return {"labels": [_encode_label(label) for label in labels], "attributes": values}
+
+
+def _deserialize_population(
+    path: str | Path, tensors: Mapping[str, Tensor], metadata: Metadata, **options: Any
+) -> Population:
+    """Rebuild a population; nothing in the file is trusted."""
+    with corrupt_file_errors(path):
+        info = metadata["population"]
+        values = {name.removeprefix("population."): tensor for name, tensor in tensors.items()}
+        edges, start, nodes = (values[name].numpy() for name in ("edges", "edge_start", "num_nodes"))
+        inputs, outputs = values["inputs"].numpy(), values["outputs"].numpy()
+        members = _members.from_arrays(edges, start, nodes, inputs, outputs, partial=True)
+        if "labels" in values:
+            members = _with_labels(members, _decode_json(values["labels"]))
+        weight, bias = values["weight"], values.get("bias")
+        for name, numbers in (("weights", weight), ("biases", bias)):
+            if numbers is not None and numbers.dtype not in _FLOATS:
+                raise FileError(f"expected {name} of a floating point dtype of 16 to 64 bits, got {numbers.dtype}.")
+        activation = list(info["activations"]), values["activation"].numpy()
+        names = [None if labels is None else [_decode_label(label) for label in labels] for labels in info["names"]]
+        pop = Population.from_members(members, activation, weight, bias, names, dtype=weight.dtype, **options)
+        pop.seed = int(info["seed"])
+        return pop
+
+
+def _with_labels(members: Members, described: list[Metadata | None]) -> Members:
+    """Members with the labels and attributes that a file gives them."""
+    dags: list[Dag | Labels | None] = [None] * len(members)
+    for p, described_dag in zip(range(len(members)), described, strict=True):
+        if described_dag is not None:
+            labels = [_decode_label(label) for label in described_dag["labels"]]
+            dag = members.dag(p, labels)
+            dags[p] = dag.with_attributes(described_dag["attributes"]) if described_dag["attributes"] else dag
+    return replace(members, graphs=tuple(dags))
 
 
 def write_safetensors(path: str | Path, tensors: Tensors, metadata: Metadata) -> None:

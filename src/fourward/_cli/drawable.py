@@ -51,7 +51,7 @@ def load_drawable(spec: str, graph_options: GraphOptions, title: str | None, rec
         report_changes(loaded)
         return Drawable(loaded.dag, loaded.weight, title or f"{spec}: {describe(loaded.dag)}")
     graph_options.check_unset(f"{spec} is a network, which has its own graph", used="only")
-    net = _serialization.load(path)
+    net = _serialization.load_network(path)
     return Drawable(
         net, None, title or f"{spec}: {describe(net.graph)}", None if graph_options.only is None else "paths"
     )
@@ -87,7 +87,7 @@ def read_samples(spec: str, table: str) -> Any:
         scaled = model.scale_x.apply(read_features(table, model.features))
         with torch.no_grad():
             return model.input_adapter(torch.as_tensor(scaled).to(model.net.weight))
-    graph = _serialization.load(path).graph
+    graph = _serialization.load_network(path).graph
     return read_features(table, [str(graph.labels[v]) for v in graph.inputs.tolist()])
 
 

@@ -102,7 +102,7 @@ def _load(path: Path, network_only: bool, out: Path) -> tuple[FourWard | Recurre
         )
     check_network_file(path)
     if network_only or "model" not in _serialization.read_safetensors(path)[1]:
-        return _serialization.load(path).eval(), None
+        return _serialization.load_network(path).eval(), None
     model = _checkpoint.load_checkpoint(path)[0]
     net = model.fold(None if out.suffix.lower() in _SINGLE_PRECISION else torch.float64).eval()
     return net, model.max_error(net)

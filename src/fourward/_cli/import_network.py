@@ -91,13 +91,13 @@ def _read_graph(file: Path, activation: str | None, format: str | None, max_byte
 
     suffix = file.suffix.lower()
     if suffix == ".safetensors":
-        from fourward._serialization import load
+        from fourward._serialization import load_network
 
         options = {"--activation": activation, "--format": format, "--max-bytes": max_bytes}
         unused = [option for option, value in options.items() if value is not None]
         if unused:
             raise OptionError(f"{unused[0]} has no effect here: {file} is a network, not a graph file. Omit it.")
-        return load(file)
+        return load_network(file)
     if format is None and suffix in exchange.EXPORTERS and suffix not in SUFFIXES:
         raise FileError(
             f"{file}: {suffix} files can't be imported. Import the network's file in one of the formats .safetensors, "

@@ -88,10 +88,10 @@ def info(
 
 
 def _summarize_network(path: Path, batch: int, steps: int | None) -> dict[str, Any]:
-    from fourward._serialization import load
+    from fourward._serialization import load_network
     from fourward.nn import Recurrent, summary
 
-    net = load(path)
+    net = load_network(path)
     if not isinstance(net, Recurrent):
         _check_steps(steps, f"{path} is a network without feedback")
     return summary(net, batch, steps)

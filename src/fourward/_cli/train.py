@@ -286,10 +286,10 @@ def _load(
     if recurrent:
         raise OptionError(f"--recurrent has no effect here: {spec} is a network, which has its own graph. Omit it.")
     if path is not None:
-        from fourward._serialization import load
+        from fourward._serialization import load_network
 
         graph_options.check_unset(f"{spec} is a network, which has its own graph")
-        return load(path), None
+        return load_network(path), None
     loaded = graph_options.load(spec, topology_only=not with_weights)
     if is_first_process():
         report_changes(loaded)

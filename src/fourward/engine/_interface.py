@@ -15,6 +15,7 @@ from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
+from fourward.plan._population_plan import PopulationPlan
 from fourward.plan._recurrent_plan import RecurrentPlan
 
 
@@ -27,6 +28,41 @@ class Request:
     device: torch.device
     custom: bool  #: some activation is a torch callable, not a row of the table
     recurrent: RecurrentPlan | None = None  #: the feedback edges and dynamics of a network that has them
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the network."""
+        return self.plan.dag.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the network, feedback included."""
+        return self.plan.dag.num_edges + (0 if self.recurrent is None else self.recurrent.num_feedback)
+
+
+class PopulationRequest(Request):
+    """A population that an engine is to run. Its union is only planned if an engine reads `plan`."""
+
+    def __init__(self, population: PopulationPlan, dtype: torch.dtype, device: torch.device, custom: bool) -> None:
+        fields = {"population": population, "dtype": dtype, "device": device, "custom": custom, "recurrent": None}
+        vars(self).update(fields)
+
+    @property
+    def plan(self) -> Plan:
+        """The members as one network."""
+        return self.population.union
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all members, and of inputs of their own for each."""
+        return self.population.num_neurons + self.population.num_inputs * self.population.num_members
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all members."""
+        return self.population.num_edges
+
+    population: PopulationPlan
 
 
 class Runner(nn.Module, ABC):
@@ -103,6 +139,27 @@ class RecurrentRunner(nn.Module, ABC):
         """
 
 
+class PopulationRunner(nn.Module, ABC):
+    """A population prepared for one engine; its index tensors are buffers that are not part of the state_dict."""
+
+    def describe(self) -> str:
+        """The execution strategy for this plan, a line of `pop.explain()`; empty by default."""
+        return ""
+
+    @abstractmethod
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, custom: nn.ModuleList) -> Tensor:
+        """Compute a batch for all members: (P, B, O).
+
+        Nothing of a member reaches another: a NaN in one leaves the others' outputs and gradients as they are.
+
+        Args:
+            x: (B, I) values of the inputs, in feature order, for all members, or (P, B, I).
+            weight: (E,) in the order of plan.source, of x's dtype.
+            bias: (M,) in the order of each member's node indices, or None.
+            custom: The custom activations; code CUSTOM + k means custom[k].
+        """
+
+
 class Engine(ABC):
     """Base class of engines: says which networks it supports, and prepares their plans."""
 
@@ -132,6 +189,12 @@ class Engine(ABC):
     def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
         """Prepare the plan of a network with feedback, if this engine supports such networks."""
         raise EngineError(f"the {self.name} engine doesn't run networks with feedback. Choose engine='auto'.")
+
+    def prepare_population(self, plan: PopulationPlan) -> PopulationRunner:
+        """Prepare a population; by default as one network, the union of its members."""
+        from fourward.engine._union import UnionRunner  # which builds on this module
+
+        return UnionRunner(plan, self.prepare)
 
 
 def index_tensor(array: IntArray) -> Tensor:

@@ -1,4 +1,4 @@
-"""Enters: a Dag or a Digraph, and a user's choices. Leaves: FourWard or Recurrent, torch modules that train.
+"""Enters: graphs, and a user's choices. Leaves: FourWard, Recurrent or Population, torch modules that train.
 
 Never belongs here: kernels, training loops, reading or writing files.
 """
@@ -9,6 +9,7 @@ from fourward.nn._constraints import Constraints
 from fourward.nn._fourward import FourWard
 from fourward.nn._importance import importance
 from fourward.nn._init import Init, scale_by_in_degree
+from fourward.nn._population import Population
 from fourward.nn._recurrent import Recurrent, Tau
 from fourward.nn._summary import summary
 
@@ -19,6 +20,7 @@ __all__ = [
     "EdgeConstraints",
     "FourWard",
     "Init",
+    "Population",
     "Recurrent",
     "Tau",
     "importance",

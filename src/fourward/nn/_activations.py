@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,10 +62,15 @@ def resolve_activations(
                 f"node {label!r} is an input: x sets its value, and no activation applies. Remove its entry."
             )
         code[node] = _encode(neuron_activation, custom)
+    return code, as_modules(custom)
+
+
+def as_modules(custom: Iterable[Any]) -> nn.ModuleList:
+    """The modules behind the codes from CUSTOM on, from the callables that a user passed."""
     modules = nn.ModuleList(key if isinstance(key, nn.Module) else Elementwise(key) for key in custom)
     for module in modules:
         _check_elementwise(module)
-    return code, modules
+    return modules
 
 
 def decode_activation(code: int, custom: nn.ModuleList) -> ActivationLike:

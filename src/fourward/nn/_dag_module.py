@@ -30,6 +30,13 @@ from fourward.plan._plan import Plan, build_driven_plan, build_plan
 _AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
 
 
+def is_autocast(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether autocast is enabled; it doesn't apply to float64."""
+    if not torch._C._is_any_autocast_enabled():  # a tenth of the time of what follows
+        return False
+    return device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
+
+
 class DagModule(nn.Module, ABC):
     """A module over a Dag: ordered features in, activations of the outputs out."""
 
@@ -49,7 +56,7 @@ class DagModule(nn.Module, ABC):
         super().__init__()
         self._dtype = torch.get_default_dtype() if dtype is None else dtype
         self._device = torch.get_default_device() if device is None else torch.device(device)
-        _check_options(dropout, layering, self._device, self._dtype)
+        check_options(dropout, layering, self._device, self._dtype)
         self.graph = graph
         self.dag: Dag = graph.dag  # what a pass, or a step of one, follows
         if layering is None:
@@ -63,7 +70,7 @@ class DagModule(nn.Module, ABC):
         if self.custom_activations:
             self.custom_activations.to(device=self._device, dtype=self._dtype)
         self.dropout = float(dropout)
-        self.seed = _expand_seed(seed)
+        self.seed = expand_seed(seed)
         self.passes: Tensor
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64, device=self._device), persistent=False)
 
@@ -152,12 +159,7 @@ class DagModule(nn.Module, ABC):
             result = self._compute(flat, self._next_dropout(), all_nodes)
         return result if x.dim() == 2 else result.reshape(*x.shape[:-1], result.shape[-1])
 
-    @staticmethod
-    def _is_autocast(dtype: torch.dtype, device: torch.device) -> bool:
-        """Whether autocast is enabled; it doesn't apply to float64."""
-        if not torch._C._is_any_autocast_enabled():  # a tenth of the time of what follows
-            return False
-        return device.type in _AUTOCAST and torch.is_autocast_enabled(device.type) and dtype != torch.float64
+    _is_autocast = staticmethod(is_autocast)
 
     def _next_dropout(self) -> Dropout | None:
         """The dropout of this pass; in training mode each pass has its own."""
@@ -169,31 +171,13 @@ class DagModule(nn.Module, ABC):
         return Dropout(self.dropout, pass_key(self.seed, self.passes))
 
     def _check_input(self, x: Tensor, dtype: torch.dtype, device: torch.device, autocast: bool) -> None:
-        if not isinstance(x, Tensor):
-            raise InputError(
-                f"expected x to be a torch.Tensor, got {type(x).__name__}. Try torch.as_tensor(x, dtype={dtype})."
-            )
-        if x.is_nested:
-            raise InputError(
-                "expected x to be a dense tensor, got a nested tensor. Join its parts, e.g. with torch.cat(x.unbind())."
-            )
-        if x.layout != torch.strided:
-            raise InputError(f"expected x to be a dense tensor, got layout {x.layout}. Try x.to_dense().")
-        if not x.is_floating_point():
-            raise InputError(f"expected x of a real floating point dtype, got {x.dtype}. Try x.to({dtype}).")
+        check_dense(x, dtype)
         if x.dim() == 0 or x.shape[-1] != self.graph.num_inputs:
             raise InputError(
                 f"expected x with {pluralize(self.graph.num_inputs, 'feature')} in its last dimension, one for each "
                 f"input of the graph, got shape {tuple(map(int, x.shape))}."
             )
-        if x.device != device:
-            raise InputError(
-                f"expected x on {device}, where the network is, got x on {x.device}. Move one of them with .to()."
-            )
-        if x.dtype != dtype and (not autocast or x.dtype == torch.float64):
-            raise InputError(
-                f"expected x of dtype {dtype}, as the weights, got {x.dtype}. Try x.to({dtype}) or net.to({x.dtype})."
-            )
+        check_place(x, dtype, device, autocast)
 
     def _check_edge_weights(self, weight: Any, bias: Any, with_bias: bool) -> tuple[Tensor, Tensor | None]:
         """Weights (E,) and biases (N-I,) as tensors detached from autograd, their shapes checked."""
@@ -222,6 +206,34 @@ class DagModule(nn.Module, ABC):
         return weight, bias
 
 
+def check_dense(x: Any, dtype: torch.dtype) -> None:
+    """Raise unless x is a dense tensor of a real floating point dtype."""
+    if not isinstance(x, Tensor):
+        raise InputError(
+            f"expected x to be a torch.Tensor, got {type(x).__name__}. Try torch.as_tensor(x, dtype={dtype})."
+        )
+    if x.is_nested:
+        raise InputError(
+            "expected x to be a dense tensor, got a nested tensor. Join its parts, e.g. with torch.cat(x.unbind())."
+        )
+    if x.layout != torch.strided:
+        raise InputError(f"expected x to be a dense tensor, got layout {x.layout}. Try x.to_dense().")
+    if not x.is_floating_point():
+        raise InputError(f"expected x of a real floating point dtype, got {x.dtype}. Try x.to({dtype}).")
+
+
+def check_place(x: Tensor, dtype: torch.dtype, device: torch.device, autocast: bool) -> None:
+    """Raise unless x is where the weights are, and of their dtype."""
+    if x.device != device:
+        raise InputError(
+            f"expected x on {device}, where the network is, got x on {x.device}. Move one of them with .to()."
+        )
+    if x.dtype != dtype and (not autocast or x.dtype == torch.float64):
+        raise InputError(
+            f"expected x of dtype {dtype}, as the weights, got {x.dtype}. Try x.to({dtype}) or net.to({x.dtype})."
+        )
+
+
 @contextmanager
 def constant_checks() -> Iterator[None]:
     """Let checks of shapes become constants of a trace, without warnings: they don't read the batch."""
@@ -240,7 +252,7 @@ def check_graph(graph: Any, kind: type[BaseGraph]) -> None:
         )
 
 
-def _check_options(dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
+def check_options(dropout: Any, layering: Any, device: torch.device, dtype: Any) -> None:
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise OptionError(f"dropout must be a number in [0, 1), got {dropout!r}.")
     if layering is not None and not isinstance(layering, Layering):
@@ -256,7 +268,7 @@ def _check_options(dropout: Any, layering: Any, device: torch.device, dtype: Any
         raise OptionError(f"dtype must be a floating point dtype such as torch.float32, got {dtype!r}.")
 
 
-def _expand_seed(seed: int | None) -> int:
+def expand_seed(seed: int | list[int] | None) -> int:
     """63 bits from a seed, or from the system's entropy."""
     try:
         return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 
 from fourward.engine._cpu import launch
+from fourward.engine._cpu.population import CpuPopulationRunner
 from fourward.engine._cpu.recurrent import CpuRecurrentRunner
-from fourward.engine._interface import RecurrentRunner, Request, Runner
+from fourward.engine._interface import PopulationRunner, RecurrentRunner, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.plan._plan import Plan
+from fourward.plan._population_plan import PopulationPlan
 from fourward.plan._recurrent_plan import RecurrentPlan
 
 
@@ -29,9 +31,8 @@ class Cpu(KernelEngine):
             return f"it supports float32 and float64, not {request.dtype}"
         if request.custom:
             return "an activation is a callable, which compiled kernels can't call"
-        edges = request.plan.dag.num_edges + (0 if request.recurrent is None else request.recurrent.num_feedback)
-        if edges >= 2**31:
-            return f"it supports fewer than 2**31 edges, got {edges:,}"
+        if request.num_edges >= 2**31:
+            return f"it supports fewer than 2**31 edges, got {request.num_edges:,}"
         return None
 
     def prepare(self, plan: Plan) -> Runner:
@@ -41,6 +42,10 @@ class Cpu(KernelEngine):
     def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
         """Pack the edges of a step, and the feedback edges between two."""
         return CpuRecurrentRunner(plan)
+
+    def prepare_population(self, plan: PopulationPlan) -> PopulationRunner:
+        """Pack the members one after another."""
+        return CpuPopulationRunner(plan)
 
 
 class _CpuRunner(KernelRunner):

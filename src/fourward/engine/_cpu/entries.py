@@ -27,6 +27,7 @@ from fourward.engine._cpu.arguments import (
 from fourward.engine._cpu.kernels import Ends, backward_kernels, end, forward_kernels, named, push_kernels, read_drop
 from fourward.engine._cpu.leaky_entries import leaky_backward, leaky_forward
 from fourward.engine._cpu.packed_plan import read_sizes, unpack
+from fourward.engine._cpu.population_entries import population_backward, population_forward, population_merge
 from fourward.engine._cpu.recurrent_entries import recurrent_backward, recurrent_forward
 from fourward.engine._cpu.simd import (
     offset,
@@ -246,6 +247,8 @@ _LEAKY_FORWARD_32, _NARROW_LEAKY_FORWARD_32 = leaky_forward(_WIDE_32), leaky_for
 _LEAKY_FORWARD_64, _NARROW_LEAKY_FORWARD_64 = leaky_forward(_WIDE_64), leaky_forward(_NARROW_64)
 _LEAKY_BACKWARD_32, _NARROW_LEAKY_BACKWARD_32 = leaky_backward(_WIDE_32), leaky_backward(_NARROW_32)
 _LEAKY_BACKWARD_64, _NARROW_LEAKY_BACKWARD_64 = leaky_backward(_WIDE_64), leaky_backward(_NARROW_64)
+_POPULATION_FORWARD_32, _POPULATION_BACKWARD_32 = population_forward(_WIDE_32), population_backward(_WIDE_32)
+_POPULATION_FORWARD_64, _POPULATION_BACKWARD_64 = population_forward(_WIDE_64), population_backward(_WIDE_64)
 
 
 @_jit
@@ -418,6 +421,24 @@ def _entries(stamp: int) -> dict[str, Any]:
     def narrow_leaky_backward_float64(buffer):
         _NARROW_LEAKY_BACKWARD_64(buffer, types.float64(0), stamp)
 
+    def population_forward_float32(buffer):
+        _POPULATION_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def population_forward_float64(buffer):
+        _POPULATION_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def population_backward_float32(buffer):
+        _POPULATION_BACKWARD_32(buffer, types.float32(0), stamp)
+
+    def population_backward_float64(buffer):
+        _POPULATION_BACKWARD_64(buffer, types.float64(0), stamp)
+
+    def population_merge_float32(buffer):
+        population_merge(buffer, types.float32(0), stamp)
+
+    def population_merge_float64(buffer):
+        population_merge(buffer, types.float64(0), stamp)
+
     return locals()
 
 
@@ -429,6 +450,7 @@ def entry(name: str, dtype: str) -> int:
     """The address of a compiled entry.
 
     Its name is "sort", "finish", "push", "merge", or "forward" or "backward", which "recurrent_" or "leaky_" may
-    precede, and before these "narrow_"; its dtype is "float32" or "float64".
+    precede, and before these "narrow_"; or one of the last three after "population_". Its dtype is "float32" or
+    "float64".
     """
     return cached_cfunc(_ENTRIES[f"{name}_{dtype}"], types.void(types.CPointer(types.int64)))

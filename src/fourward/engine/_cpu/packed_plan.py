@@ -84,13 +84,13 @@ class PackedPlan(NamedTuple):
 
 
 @njit(nogil=True)
-def _field(packed_plan: Any, i: int) -> Any:
+def read_field(packed_plan: Any, i: int) -> Any:
     """Field i of a packed plan, which starts with where each of them starts, in units of ALIGN."""
     return offset(packed_plan, ALIGN * packed_plan[i])
 
 
 #: The fields of a packed plan, for kernels.
-unpack = tuple_reader(PackedPlan, _field)
+unpack = tuple_reader(PackedPlan, read_field)
 
 #: Its sizes, for kernels.
 read_sizes = tuple_reader(Sizes, njit(nogil=True)(lambda sizes, i: types.int64(sizes[i])))
@@ -144,7 +144,7 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
         "back_slot": back_slot,
         "back_target_slot": back_slot[back_target] if schedule.reuses_rows else back_target,
     }
-    return _pack(PackedPlan(**fields)), _shape(plan, sizes, schedule.num_slots, schedule.num_back_slots)
+    return pack_fields(PackedPlan(**fields)), _shape(plan, sizes, schedule.num_slots, schedule.num_back_slots)
 
 
 def _node_fields(plan: Plan, order: IntArray) -> dict[str, Any]:
@@ -206,9 +206,9 @@ def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Tensor, Shape, IntArray
     }
     fields |= {"slot": fields["step"], "back_slot": fields["step"], "source_slot": fields["source"]}
     weight = np.concatenate((within, step.dag.num_edges + plan.edge))[order]
-    packed = pruned = _pack(PackedPlan(**fields))
+    packed = pruned = pack_fields(PackedPlan(**fields))
     if live is not edges:
-        pruned = _pack(PackedPlan(**fields | {"back_first": live.first, "back_last": live.last}))
+        pruned = pack_fields(PackedPlan(**fields | {"back_first": live.first, "back_last": live.last}))
     return packed, pruned, _shape(step, sizes, 2 * nodes, 2 * nodes), weight
 
 
@@ -231,7 +231,7 @@ def _sort_by_source_and_kind(
     return BackwardEdges(edge, first, ends[:, 1], ends[:, 3]), BackwardEdges(edge, ends[:, 0], ends[:, 1], ends[:, 2])
 
 
-def _pack(fields: tuple[Any, ...]) -> Tensor:
+def pack_fields(fields: tuple[Any, ...]) -> Tensor:
     """Where each field starts in units of ALIGN, then the fields, then LAYOUT. What stands twice is stored once."""
     unit = ALIGN
     different = {id(field): field for field in fields}

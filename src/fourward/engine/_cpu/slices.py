@@ -53,12 +53,12 @@ class Slices(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def slices(batch: int, lanes: int, num_threads: int, most_groups: int = MOST_GROUPS) -> Slices:
+def slices(batch: int, lanes: int, num_threads: int, most_groups: int = MOST_GROUPS, narrow: bool = True) -> Slices:
     """Split the batch into slices of at most so many lane groups, evenly over the threads.
 
-    Only the last slice is padded, to a whole lane group; a batch of less than one is padded to a power of 2.
+    Only the last slice is padded, to a whole lane group; if `narrow`, a batch of less than one is to a power of 2.
     """
-    if batch < lanes:
+    if batch < lanes and (narrow or batch == 0):
         rows = [Slice(first=0, size=batch, width=pad_batch(batch, lanes), begin=0)] if batch else []
         starts = [0, len(rows)]
     else:

@@ -57,8 +57,7 @@ class Gpu(KernelEngine):
             return f"it computes in {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, not in {request.dtype}"
         if request.custom:
             return "an activation is a callable, which its compiled kernels can't call"
-        edges, nodes = request.plan.dag.num_edges, request.plan.dag.num_nodes
-        edges += 0 if request.recurrent is None else request.recurrent.num_feedback
+        edges, nodes = request.num_edges, request.num_nodes
         if edges >= 2**28 or nodes >= 2**26:
             return f"it indexes in 32 bits, and {edges:,} edges and {nodes:,} nodes are too many"
         return None

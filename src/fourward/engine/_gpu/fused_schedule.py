@@ -296,7 +296,7 @@ def _schedule(
                                 num_free += 1
                                 slot[victim] = 0
                                 if level[victim] == now:  # its slot has another row of this level now
-                                    item_slot[item_index[victim]] = 0
+                                    item_slot[item_index[victim]] = np.int32(0)
                     if num_free == 0:
                         if optional:
                             item_node.append(np.int32(u))
@@ -365,14 +365,12 @@ def _split_items(
         for i in range(item_start[level], item_start[level + 1]):
             q = item_node[i]
             edges += start[q + 1] - start[q] if q >= 0 else 0
-        free = first_slot
         for divided in range(2):  # phase 1 has the sums that phase 0 has divided
-            if divided == 1:
-                free = first_slot
+            free = first_slot
             for i in range(item_start[level], item_start[level + 1]):
                 q = item_node[i]
-                degree = start[q + 1] - start[q] if q >= 0 else 0
-                size = max(4 * k, -(-edges // width), int(np.sqrt(degree)))
+                degree = np.int64(start[q + 1] - start[q] if q >= 0 else 0)
+                size = int(max(4 * k, -(-edges // width), np.sqrt(degree)))
                 size = -(-size // k) * k
                 if degree <= 12 * k or degree <= 2 * size:
                     if divided == 0:
@@ -382,7 +380,7 @@ def _split_items(
                         count.append(degree)
                         partial.append(False)
                     continue
-                parts = -(-degree // size)
+                parts = int(-(-degree // size))
                 if divided == 1:
                     node.append(q)
                     slot.append(item_slot[i])
@@ -395,7 +393,7 @@ def _split_items(
                     node.append(q)
                     slot.append(np.int32(free))
                     first_edge.append(start[q] + part * size)
-                    count.append(min(size, degree - part * size))
+                    count.append(np.int64(size if part + 1 < parts else degree - part * size))
                     partial.append(True)
                     free += 1
             if len(node) > phase_start[-1]:

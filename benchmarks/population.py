@@ -1,0 +1,341 @@
+"""Many networks at once, against how others compute them: build and forward, forward, training step.
+
+    python -m benchmarks.population                        # a few minutes on 2 cores
+    python -m benchmarks.population --device cuda          # with a padded version in TensorNEAT's manner
+    python -m benchmarks.population --members 10 --rows 4 100 --sizes 50,100 --generations 0
+
+Members are genomes of neat-python with tanh neurons, 8 inputs and 2 outputs. Rivals are a loop over FourWard,
+neat-python's own activation, and torch.func.vmap over stacked masked networks. A rival that takes too long is measured
+on some of the members, and its time multiplied. Writes benchmarks/results/population.json and population.md, on a GPU
+population-gpu.json and population-gpu.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import neat
+import numpy as np
+import torch
+from torch import Tensor
+
+import fourward as fw
+from benchmarks.neat_configs import neat_config, random_genomes
+from benchmarks.storage import RESULTS, describe_environment, write_results
+from fourward.study._timing import CudaClock, HostClock, median_seconds
+
+INPUTS, OUTPUTS = 8, 2
+SIZES, MEMBERS, ROWS = ("50,100", "500,5000"), (10, 1000, 10_000), (4, 100, 1000)
+MOST_EDGES = 10**7  #: edges of a population that is measured: 1,000 members of 5,000 are, 10,000 aren't
+MOST_SECONDS = 0.3  #: a call of a rival takes about so long at most
+Call = Callable[[], Any]
+
+
+class Cell:
+    """A population, its genomes, and a batch."""
+
+    def __init__(self, members: int, nodes: int, edges: int, rows: int, device: str) -> None:
+        self.config, self.device = neat_config(INPUTS, OUTPUTS), device
+        self.genomes = random_genomes(members, nodes, edges, self.config)
+        self.pop = fw.exchange.neat_population(self.genomes, self.config, device=device)
+        self.x = torch.randn(rows, INPUTS, generator=torch.Generator().manual_seed(0)).to(device)
+        self.what = {"members": members, "nodes": nodes, "edges": edges, "rows": rows}
+
+    def build(self) -> Tensor:
+        """Build the population from genomes, and compute it once."""
+        with torch.no_grad():
+            return fw.exchange.neat_population(self.genomes, self.config, device=self.device)(self.x)  # type: ignore[no-any-return]
+
+    def build_arrays(self) -> Tensor:
+        """The same from arrays."""
+        pop, members = self.pop, self.pop.members
+        assert pop.bias is not None
+        activation = ["tanh"], np.zeros(len(pop.bias), np.int64)
+        with torch.no_grad():
+            built = fw.Population.from_arrays(
+                members.edges, members.edge_start, members.num_nodes, inputs=INPUTS, outputs=members.outputs,
+                weight=pop.weight, bias=pop.bias, activation=activation, device=self.device,
+            )  # fmt: skip
+            return built(self.x)  # type: ignore[no-any-return]
+
+
+def train(module: torch.nn.Module, forward: Call) -> None:
+    """A forward and a backward pass."""
+    module.zero_grad()
+    forward().square().mean().backward()
+
+
+def by_loop(cell: Cell, members: int) -> tuple[Call, Call | None]:
+    """A FourWard for each member, one after another."""
+    nets = torch.nn.ModuleList([cell.pop[p] for p in range(members)])
+
+    def forward() -> Tensor:
+        return torch.stack([net(cell.x) for net in nets])
+
+    return forward, partial(train, nets, forward)
+
+
+def by_neat(cell: Cell, members: int) -> tuple[Call, Call | None]:
+    """neat-python's own activation, a sample at a time."""
+    nets = [neat.nn.FeedForwardNetwork.create(genome, cell.config) for genome in cell.genomes[:members]]
+    rows = cell.x.tolist()
+    return lambda: torch.tensor([[net.activate(row) for row in rows] for net in nets]), None
+
+
+def build_by_neat(cell: Cell, members: int) -> tuple[Call, Call | None]:
+    """The same, networks included."""
+    return lambda: by_neat(cell, members)[0](), None
+
+
+class Masked(torch.nn.Module):
+    """Stacked matrices of all pairs of nodes, under masks; as many rounds as the deepest member has levels."""
+
+    mask: Tensor
+    outputs: Tensor
+
+    def __init__(self, cell: Cell, members: int) -> None:
+        super().__init__()
+        pop, nodes = cell.pop, cell.what["nodes"]
+        weight, bias = torch.zeros(members, nodes, nodes), torch.zeros(members, nodes)
+        outputs = torch.empty(members, OUTPUTS, dtype=torch.int64)
+        for p in range(members):
+            net = pop[p].cpu()
+            dag = net.dag
+            weight[p, torch.tensor(dag.source.copy()), torch.tensor(dag.target.copy())] = net.weight.detach()
+            assert net.bias is not None
+            bias[p, torch.tensor(dag.neurons.copy())] = net.bias.detach()
+            outputs[p] = torch.tensor(dag.outputs.copy())
+        end = int(pop.plan.neuron_start[members])
+        self.rounds = int(pop.plan.level[:end].max())
+        self.weight = torch.nn.Parameter(weight)
+        self.bias = torch.nn.Parameter(bias)
+        self.register_buffer("mask", weight != 0)
+        self.register_buffer("outputs", outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All members, by vmap."""
+
+        def one_member(weight: Tensor, bias: Tensor, mask: Tensor, outputs: Tensor) -> Tensor:
+            wide = torch.nn.functional.pad(x, (0, len(bias) - x.shape[1]))
+            is_input = torch.arange(len(bias), device=x.device) < x.shape[1]
+            a = wide
+            for _ in range(self.rounds):
+                a = torch.where(is_input, wide, torch.tanh(a @ (weight * mask) + bias))
+            return a.index_select(1, outputs)
+
+        result: Tensor = torch.func.vmap(one_member)(self.weight, self.bias, self.mask, self.outputs)
+        return result
+
+
+class Padded(Masked):
+    """A node of all members at a time, in topological order, as TensorNEAT does."""
+
+    order: Tensor
+
+    def __init__(self, cell: Cell, members: int) -> None:
+        super().__init__(cell, members)
+        orders = [np.setdiff1d(dag.order, dag.inputs, assume_unique=True) for dag in map(cell.pop.dag, range(members))]
+        self.register_buffer("order", torch.tensor(np.array(orders).astype(np.int64)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All members, by vmap."""
+
+        def one_member(weight: Tensor, bias: Tensor, mask: Tensor, outputs: Tensor, order: Tensor) -> Tensor:
+            a = torch.nn.functional.pad(x, (0, len(bias) - x.shape[1]))
+            columns = (weight * mask).t()
+            for node in order:
+                value = torch.tanh(a @ columns[node] + bias[node])
+                a = a.index_copy(1, node.reshape(1), value.unsqueeze(1))
+            return a.index_select(1, outputs)
+
+        result: Tensor = torch.func.vmap(one_member)(self.weight, self.bias, self.mask, self.outputs, self.order)
+        return result
+
+
+def by_module(kind: type[Masked], cell: Cell, members: int) -> tuple[Call, Call | None]:
+    """Forward and training step of such a module."""
+    module = kind(cell, members).to(cell.device)
+    forward = partial(module, cell.x)
+    return forward, partial(train, module, forward)
+
+
+Rival = Callable[[Cell, int], tuple[Call, Call | None]]
+RIVALS: dict[str, Rival] = {
+    "loop over FourWard": by_loop,
+    "neat-python": by_neat,
+    "vmap, masked": partial(by_module, Masked),
+}
+PADDED: dict[str, Rival] = {"vmap, padded": partial(by_module, Padded)}
+
+
+def affordable(cell: Cell, make: Rival) -> int:
+    """How many members a rival computes in about MOST_SECONDS, by its time for a few."""
+    sample = min(4, cell.what["members"])
+    forward, step = make(cell, sample)
+    call = step or forward
+    call()
+    start = time.perf_counter()
+    call()
+    seconds = time.perf_counter() - start
+    return int(np.clip(sample * MOST_SECONDS / seconds, sample, cell.what["members"]))
+
+
+def measure(cell: Cell, rivals: Mapping[str, Any], clock: Any) -> dict[str, Any]:
+    """Median seconds of everyone in turn; results are compared first."""
+    with torch.no_grad():
+        want = cell.pop(cell.x)
+    ours = "fourward"
+    forward: dict[str, Call] = {ours: partial(cell.pop, cell.x)}
+    steps: dict[str, Call] = {ours: partial(train, cell.pop, forward[ours])}
+    counts = {ours: len(cell.pop)}
+    torch.testing.assert_close(cell.build(), want, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(cell.build_arrays(), want, rtol=1e-5, atol=1e-6)
+    for name, make in rivals.items():
+        counts[name] = affordable(cell, make)
+        forward[name], step = make(cell, counts[name])
+        if step is not None:
+            steps[name] = step
+        with torch.no_grad():
+            got = forward[name]().to(want)
+        torch.testing.assert_close(got, want[: counts[name]], rtol=1e-3, atol=1e-4, msg=name)
+    counts |= {"fourward, from arrays": len(cell.pop), "neat-python, built": affordable(cell, build_by_neat)}
+    builds: dict[str, Call] = {ours: cell.build, "fourward, from arrays": cell.build_arrays}
+    builds["neat-python, built"] = build_by_neat(cell, counts["neat-python, built"])[0]
+    with torch.no_grad():
+        times = {"forward": median_seconds(forward, min_rounds=3, clock=clock)}
+    times["train"] = median_seconds(steps, min_rounds=3, clock=clock)
+    times["build"] = median_seconds(builds, min_rounds=3, clock=clock)
+    scaled = {
+        kind: {name: seconds * len(cell.pop) / counts[name] for name, seconds in own.items()}
+        for kind, own in times.items()
+    }
+    return {**cell.what, **scaled, "measured members": counts}
+
+
+def evolve(generations: int) -> dict[str, Any]:
+    """XOR-sized NEAT: the seconds of all generations, and those of the evaluation within them."""
+    x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    target = torch.tensor([0.0, 1.0, 1.0, 0.0])
+    evaluate = fw.exchange.NeatEvaluator(x, lambda y: 4 - (y[..., 0] - target).square().sum(1))
+    inside = 0.0
+
+    def timed(genomes: Any, config: Any) -> None:
+        nonlocal inside
+        start = time.perf_counter()
+        evaluate(genomes, config)
+        inside += time.perf_counter() - start
+
+    random.seed(0)
+    population = neat.Population(neat_config(2, 1))
+    population.run(timed, 1)  # compiles
+    inside, start = 0.0, time.perf_counter()
+    population.run(timed, generations)
+    seconds = time.perf_counter() - start
+    return {"generations": generations, "seconds": seconds, "evaluation": inside, "share": inside / seconds}
+
+
+def report(data: Mapping[str, Any]) -> str:
+    """The tables."""
+    lines = [
+        "# Populations",
+        "",
+        "Generated by `python -m benchmarks.population`. Milliseconds; in brackets how much longer a rival takes.",
+        "Networks of tanh neurons with 8 inputs and 2 outputs; evaluations are those of one member on one row.",
+        "",
+        "## Forward",
+        "",
+        "| members | nodes, edges | rows | fourward | evaluations/s | " + " | ".join(_rivals(data, "forward")) + " |",
+        "|---|---|---|---|---|" + "---|" * len(_rivals(data, "forward")),
+    ]
+    for cell in data["cells"]:
+        rate = cell["members"] * cell["rows"] / cell["forward"]["fourward"]
+        lines.append(_row(cell, "forward", data, [f"{rate:.2g}"]))
+    lines += [
+        "",
+        "## Training step",
+        "",
+        "| members | nodes, edges | rows | fourward | " + " | ".join(_rivals(data, "train")) + " |",
+    ]
+    lines += ["|---|---|---|---|" + "---|" * len(_rivals(data, "train"))]
+    lines += [_row(cell, "train", data, []) for cell in data["cells"]]
+    lines += ["", "## Building and one forward pass", "", "From genomes of neat-python."]
+    lines += ["", "| members | nodes, edges | rows | fourward | " + " | ".join(_rivals(data, "build")) + " |"]
+    lines += ["|---|---|---|---|" + "---|" * len(_rivals(data, "build"))]
+    lines += [_row(cell, "build", data, []) for cell in data["cells"]]
+    if data.get("neat"):
+        neat_run = data["neat"]
+        lines += [
+            "",
+            "## Evolution of XOR",
+            "",
+            "| generations | seconds | of these evaluation | share |",
+            "|---|---|---|---|",
+        ]
+        numbers = f"{neat_run['seconds']:.1f} | {neat_run['evaluation']:.1f} | {neat_run['share']:.0%}"
+        lines += [f"| {neat_run['generations']:,} | {numbers} |"]
+    environment = data["environment"]
+    lines += ["", f"{environment['processor']}, {environment['threads']} threads, commit {environment['commit']}."]
+    return "\n".join([*lines, ""])
+
+
+def _rivals(data: Mapping[str, Any], kind: str) -> list[str]:
+    names = dict.fromkeys(name for cell in data["cells"] for name in cell[kind])
+    return [name for name in names if name != "fourward"]
+
+
+def _row(cell: Mapping[str, Any], kind: str, data: Mapping[str, Any], extra: list[str]) -> str:
+    own = cell[kind]["fourward"]
+    values = [
+        f"{cell['members']:,}",
+        f"{cell['nodes']}, {cell['edges']:,}",
+        f"{cell['rows']:,}",
+        f"{own * 1e3:.3g}",
+        *extra,
+    ]
+    for name in _rivals(data, kind):
+        seconds = cell[kind].get(name)
+        values.append("" if seconds is None else f"{seconds * 1e3:,.3g} ({seconds / own:,.3g}x)")
+    return f"| {' | '.join(values)} |"
+
+
+def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any]:
+    """Measure all cells, and write them after each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--members", type=int, nargs="+", default=MEMBERS)
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--sizes", nargs="+", default=SIZES, help="Pairs NODES,EDGES.")
+    parser.add_argument("--generations", type=int, default=1000, help="Generations of XOR; 0: none.")
+    options = parser.parse_args(args)
+    on_card = options.device != "cpu"
+    rivals, clock = (RIVALS | PADDED, CudaClock()) if on_card else (RIVALS, HostClock())
+    data: dict[str, Any] = {"environment": describe_environment(), "cells": []}
+    name = "population-gpu" if on_card else "population"
+    for nodes, edges in (map(int, size.split(",")) for size in options.sizes):
+        for members in options.members:
+            if members * edges > MOST_EDGES or (edges > 1000 and members < 1000):
+                continue
+            for rows in options.rows:
+                cell = measure(Cell(members, nodes, edges, rows, options.device), rivals, clock)
+                data["cells"].append(cell)
+                ratio = cell["forward"]["neat-python"] / cell["forward"]["fourward"]
+                print(
+                    f"{members:,} members of {edges:,} edges, {rows:,} rows: {ratio:,.0f} times neat-python", flush=True
+                )
+                write_results(name, data, folder)
+    if options.generations:
+        data["neat"] = evolve(options.generations)
+        print(f"{data['neat']['share']:.0%} of {options.generations} generations is evaluation", flush=True)
+    path = write_results(name, data, folder)
+    path.with_suffix(".md").write_text(report(data))
+    return data
+
+
+if __name__ == "__main__":
+    main()
