@@ -28,6 +28,7 @@ NAMES = (
     "gpu_kernel_launch",
     "gpu_heuristics",
     "gpu_tiling",
+    "population",
 )
 MEMCHECK_TESTS = [
     "tests/engine/test_contract.py",

@@ -12,7 +12,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from fourward import FourWard, Recurrent, generate
+from fourward import FourWard, Population, Recurrent, generate
 from fourward.engine._gpu import engine, kernel_launch, launch, recurrent_launch
 from tests.engine.gpu import force
 from tests.engine.test_gpu_recurrent import STRATEGIES, graph
@@ -75,6 +75,13 @@ def recurrent_passes() -> None:
             (y.sum() + h.sum()).backward()
 
 
+def population_passes() -> None:
+    dags = [generate.chain(nodes) for nodes in (6, 9)]
+    for dtype, activation in ((torch.float32, "tanh"), (torch.bfloat16, "gelu")):
+        pop = Population(dags, activation=activation, engine="gpu", seed=0, dtype=dtype)
+        pop(torch.randn(50, 1, dtype=dtype, requires_grad=True)).sum().backward()
+
+
 def main() -> None:
     driver.set_active(Card())
     knobs.compilation.listener = compiled
@@ -95,6 +102,7 @@ def main() -> None:
                         x_grad=dtype == torch.bfloat16,
                     )
         recurrent_passes()
+        population_passes()
         for _ in range(20):  # all kernels are compiled by now, and threads share the first pass of a network
             launch.clear_passes()
             net = FourWard(several, engine="gpu", seed=0)

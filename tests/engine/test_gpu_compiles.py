@@ -23,5 +23,6 @@ def test_kernels_compile_for_a_card(tmp_path):
     csr = "csr_forward", "csr_backward", "csr_weight_grad", "csr_load_inputs", "csr_store_outputs", "write_addresses"
     recurrent = "forward", "backward", "start_backward", "weight_grad", "load_inputs", "load_state", "load_carry"
     recurrent = *(f"recurrent_{name}" for name in recurrent), "recurrent_store_outputs", "recurrent_store_state"
-    assert set(alone) == {f"{name}_kernel" for name in (*csr, *recurrent)}
+    population = "population_forward", "population_backward"
+    assert set(alone) == {f"{name}_kernel" for name in (*csr, *recurrent, *population)}
     assert launched == []

@@ -95,6 +95,29 @@ def test_every_member_equals_its_own_network_on_a_gpu(networks, separate):
     assert_equal(run(networks, "gpu", x, torch.float32), want(networks, x))
 
 
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize(("batch", "dtype"), [(1, torch.float32), (41, torch.float64), (300, torch.float32)])
+def test_members_have_programs_of_their_own_on_a_gpu(batch, dtype, separate):
+    """Several slices of the batch, with inputs that several outputs share and every activation."""
+    names = list(ACTIVATIONS)
+    networks = [lively(7 + 3 * k, 0.3, k) for k in range(3)]
+    dag = networks[0].dag
+    mixed = {dag.labels[v]: names[i % len(names)] for i, v in enumerate(dag.neurons.tolist())}
+    networks.append(FourWard(dag, mixed, seed=1, dtype=torch.float64, engine="reference"))
+    assert "program" in Population(networks, engine="gpu", device=device("gpu")).explain()
+    x = samples(networks, batch, separate)
+    assert_equal(run(networks, "gpu", x, dtype), want(networks, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_on_a_gpu(dtype):
+    networks = [lively(9, 0.4, k) for k in range(3)]
+    x = samples(networks, 9, False).to(dtype).double()
+    for net in networks:
+        net.load_edge_weights(net.weight.to(dtype).double(), net.bias.to(dtype).double())
+    assert_equal(run(networks, "gpu", x, dtype), want(networks, x))
+
+
 def lively(nodes, p, seed):
     """A network with signals that neither die nor explode."""
     dag = generate.erdos_renyi(nodes, p, seed=seed)
@@ -128,7 +151,7 @@ def test_results_depend_on_no_number_of_threads(two_threads):
             assert torch.equal(a, c)
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "gpu"])
+@pytest.mark.parametrize("engine", list(ENGINES))
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nan_stays_in_its_member(engine, separate, bad):

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.jit._trace import is_tracing
+from torch import Tensor
 
 from fourward._arrays import IntArray
 from fourward.engine._cpu import entries, threads
@@ -23,9 +21,8 @@ from fourward.engine._cpu.population_entries import (
     population_forward_arguments,
 )
 from fourward.engine._cpu.slices import Slices, lanes_per_group, most_groups, slices
-from fourward.engine._interface import PopulationRunner, is_batched, plain, without_paths
-from fourward.engine._torch_engine import TorchOps
-from fourward.engine._union import UnionRunner
+from fourward.engine._interface import plain
+from fourward.engine._kernel_population import Gradients, KernelPopulationRunner
 from fourward.plan._population_plan import PopulationPlan
 
 #: Chunks of members are at most so many, and a population of fewer members is cut along the batch, too.
@@ -45,18 +42,13 @@ class Layout(NamedTuple):
     parallel: bool  #: whether there is enough work for threads
 
 
-class CpuPopulationRunner(PopulationRunner):
-    """A population packed for the CPU's kernels."""
-
-    packed_plan: Tensor
+class CpuPopulationRunner(KernelPopulationRunner):
+    """A population packed for the CPU's kernels, which save nothing for the backward pass."""
 
     def __init__(self, plan: PopulationPlan) -> None:
-        super().__init__()
-        self.plan = plan
-        self.register_buffer("packed_plan", pack_population(plan), persistent=False)
+        super().__init__(plan, pack_population(plan))
         self.work = _cumulative_work(plan)
         self.layouts: dict[tuple[int, torch.dtype], Layout] = {}
-        self.fallback = UnionRunner(plan, TorchOps().prepare)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "layouts": {}}  # which contain addresses
@@ -65,15 +57,15 @@ class CpuPopulationRunner(PopulationRunner):
         """The order of the members."""
         return f"one member after another is computed in {self.plan.num_inputs + self.plan.most_neurons:,} rows at most"
 
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, custom: nn.ModuleList) -> Tensor:
-        """Call the kernels; while torch traces or transforms, the torch engine computes."""
-        transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-        traced = torch.compiler.is_compiling() or is_tracing() or type(x) not in (Tensor, nn.Parameter)
-        if transformed or traced or x.is_meta:
-            return self.fallback(x, weight, bias, custom)  # type: ignore[no-any-return]
-        if torch.is_grad_enabled():
-            return _Function.apply(x, weight, bias, self)  # type: ignore[no-any-return]
-        return _forward(x, weight, bias, self)
+    def compute(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, needs_backward: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """All chunks of members and shares of the batch."""
+        return _forward(x, weight, bias, self), ()
+
+    def compute_gradients(self, ctx: Any, out_grad: Tensor) -> Gradients:
+        """Activations are computed again, member by member."""
+        return _backward(ctx, out_grad, self)
 
     def layout(self, batch: int, dtype: torch.dtype) -> Layout:
         """The layout of batches of this size."""
@@ -111,35 +103,6 @@ def _cumulative_work(plan: PopulationPlan) -> IntArray:
     return plan.edge_start + NEURON_WORK * plan.neuron_start + INPUT_WORK * np.arange(plan.num_members + 1)
 
 
-class _Function(torch.autograd.Function):
-    """The kernels in eager mode."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, runner: CpuPopulationRunner) -> Tensor:
-        ctx.save_for_backward(x, weight, bias)
-        ctx.runner = runner
-        return _forward(x, weight, bias, runner)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled() or is_batched(grads[0]):  # create_graph=True, or is_grads_batched=True
-            return _differentiable_grads(ctx, grads[0])
-        return _backward(ctx, grads[0])
-
-
-def _differentiable_grads(ctx: Any, out_grad: Tensor) -> tuple[Any, ...]:
-    """The gradients as the torch engine computes them, differentiable where grad mode is enabled."""
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        inputs = without_paths(ctx.saved_tensors)
-        x, weight, bias = inputs
-        out = ctx.runner.fallback(x, weight, bias, nn.ModuleList())
-        needs = [tensor is not None and needs for tensor, needs in zip(inputs, ctx.needs_input_grad, strict=False)]
-        variables = [tensor for tensor, need in zip(inputs, needs, strict=True) if need and tensor is not None]
-        gradients = iter(torch.autograd.grad(out, variables, out_grad, create_graph=create_graph, allow_unused=True))
-    return *(next(gradients) if need else None for need in needs), None
-
-
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, runner: CpuPopulationRunner) -> Tensor:
     x, weight, bias = plain(x), plain(weight), None if bias is None else plain(bias)
     plan, packed_plan, batch = runner.plan, runner.packed_plan, x.shape[-2]
@@ -170,8 +133,8 @@ def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, runner: CpuPopulati
     return out
 
 
-def _backward(ctx: Any, out_grad: Tensor) -> tuple[Any, ...]:
-    runner, (x, weight, bias) = ctx.runner, ctx.saved_tensors
+def _backward(ctx: Any, out_grad: Tensor, runner: CpuPopulationRunner) -> Gradients:
+    x, weight, bias = ctx.saved_tensors
     x, weight, bias, out_grad = plain(x), plain(weight), None if bias is None else plain(bias), plain(out_grad)
     plan, packed_plan, batch, separate = runner.plan, runner.packed_plan, x.shape[-2], x.dim() == 3
     edges, biases = len(weight), 0 if bias is None else len(bias)
@@ -214,7 +177,7 @@ def _backward(ctx: Any, out_grad: Tensor) -> tuple[Any, ...]:
     if sums or x_sums:
         threads.run(entries.entry("population_merge", dtype), buffer, PARTS, num_threads)
     BUFFERS.give_back(block)
-    return x_grad, weight_grad, bias_grad, None
+    return x_grad, weight_grad, bias_grad
 
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}

@@ -9,14 +9,16 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from fourward.engine._gpu.heuristics import choose_fused, choose_layout, describe
+from fourward.engine._gpu.heuristics import choose_fused, choose_layout, describe, programs_per_member
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
+from fourward.engine._gpu.population import GpuPopulationRunner
 from fourward.engine._gpu.recurrent import GpuRecurrentRunner
-from fourward.engine._interface import RecurrentRunner, Request, Runner
+from fourward.engine._interface import PopulationRunner, RecurrentRunner, Request, Runner
 from fourward.engine._kernel_engine import KernelEngine, KernelRunner
 from fourward.engine._pruned import prepare_pruned
 from fourward.plan._plan import Plan
+from fourward.plan._population_plan import PopulationPlan
 from fourward.plan._recurrent_plan import RecurrentPlan
 
 MIN_TRITON = (3, 6)
@@ -78,6 +80,12 @@ class Gpu(KernelEngine):
     def prepare_recurrent(self, plan: RecurrentPlan) -> RecurrentRunner:
         """Pack the edges of a step, and the feedback edges between two."""
         return GpuRecurrentRunner(plan)
+
+    def prepare_population(self, plan: PopulationPlan) -> PopulationRunner:
+        """A program for each member; or the members as one network, where few are large."""
+        if programs_per_member(plan):
+            return GpuPopulationRunner(plan)
+        return super().prepare_population(plan)
 
 
 class _GpuRunner(KernelRunner):

@@ -15,6 +15,7 @@ from fourward.engine._gpu.recurrent_packing import RecurrentShape
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
 from fourward.errors import pluralize
 from fourward.plan._plan import Plan
+from fourward.plan._population_plan import PopulationPlan
 from fourward.plan.activations import ACTIVATIONS
 
 #: Activations of an instruction or two, as bits.
@@ -134,6 +135,14 @@ def choose_config(shape: Shape, batch: int) -> LaunchConfig:
     ):
         return per_level_config(neurons, shape.edges, batch)._replace(strategy="csr_fused")
     return tuned_config(shape.layout, neurons, shape.panels, shape.edges, shape.levels, batch)
+
+
+def programs_per_member(plan: PopulationPlan) -> bool:
+    """Whether a program for each member is estimated to take less time than a launch for each level of their union."""
+    most_edges = int(np.diff(plan.edge_start).max())
+    one_program = 0.1 * plan.most_neurons + 0.05 * most_edges  # microseconds; the others run beside it
+    levels = int(plan.level.max(initial=1))
+    return one_program <= estimate_csr_times(plan.num_neurons, plan.num_edges, levels, 128)[1]
 
 
 class ProductsConfig(NamedTuple):
