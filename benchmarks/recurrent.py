@@ -34,7 +34,7 @@ MOST_DENSE = 20_000  #: nodes up to which a matrix of all pairs is tried
 MOST_LAYERED = 20_000  #: nodes up to which "fewest" is measured
 Step = Callable[[Tensor], Tensor]  #: activations (B, N) to sums (B, N)
 Rival = Callable[[fw.Recurrent], Callable[[Tensor], Step]]  #: from a network and, once a pass, its weights (E,)
-LOBE_TYPES, LOBE_COLUMNS = 63, (25, 29)  #: of the stand-in for an optic lobe
+LOBE_TYPES, LOBE_COLUMNS = 63, (25, 29)  #: types and columns of the stand-in for an optic lobe
 #: The fields of `heuristics.LaunchConfig`: (strategy, samples in a slice, unroll factor, warps, neurons at a time).
 CONFIGS = (
     ("recurrent_per_level", 32, 32, 4, 4),
@@ -170,11 +170,11 @@ def contestants(graph: fw.Digraph, x: Tensor) -> dict[str, Contestant]:
         rnn = nn.RNN(graph.num_inputs, graph.num_nodes, device=device)
         rivals["masked dense"] = masked_dense
         result["torch.nn.RNN, dense"] = (partial(_outputs, rnn, x), rnn)
-    few = x[:3, :4].contiguous()
-    expected = _results(net, lambda: net(few)[0])
+    probe = x[:3, :4].contiguous()
+    expected = _results(net, lambda: net(probe)[0])
     for name, make in rivals.items():
         run = steps_runner(net, make)
-        for got, want in zip(_results(net, partial(run, few)), expected, strict=True):
+        for got, want in zip(_results(net, partial(run, probe)), expected, strict=True):
             torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
         result[name] = (partial(run, x), net)
     return result
@@ -301,7 +301,7 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> list[dict[str
     """Measure all cells, and write them after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--neurons", type=int, help="neurons of FlyWire's stand-in, 20,000 on a CPU; 0: leave it out")
+    parser.add_argument("--neurons", type=int, help="neurons of FlyWire's stand-in, 20,000 on a CPU; 0: skip it")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batches", type=int, nargs="+")
     parser.add_argument("--configs", action="store_true", help="fourward's launch configurations on a GPU instead")

@@ -43,7 +43,7 @@ def test_without_cgroups(cgroups):
 
 def test_version_2_of_a_container(cgroups):
     folder, write_own = cgroups
-    write_own("0::/../host/path\n")  # of the host, which the container doesn't see
+    write_own("0::/../host/path\n")  # a path of the host, which the container doesn't see
     write_v2(folder, 2 * GIB, GIB, GIB // 4)
     assert _memory.available_memory() == 2 * GIB - GIB * 3 // 4, "cached files don't count"
     write_v2(folder, "max", GIB, 0)

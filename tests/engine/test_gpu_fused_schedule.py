@@ -89,7 +89,7 @@ def test_rows_that_lose_their_slot_are_copied_again(slots):
 
 @pytest.mark.parametrize(("degree", "parts"), [(24, 0), (25, 4), (1000, 8)])
 def test_sums_of_hubs_are_divided(degree, parts):
-    """Of one hub among 8 lane groups that have 2 edges to a line."""
+    """One hub among 8 lane groups that have 2 edges to a line."""
     start, item_start, items = np.array([0, degree]), np.array([0, 1]), np.zeros(1, np.int32)
     phase_start, _, slot, first, count, partial = _split_items(start, item_start, items, items + 7, 8, 2, 100)
     if parts == 0:

@@ -107,8 +107,8 @@ def test_the_engine_is_explained():
 
 @needs_card
 def test_results_are_the_same_bits_each_time(strategy):
-    first, *others = (run("gpu", graph(), torch.float32, T=5, batch=100, **OPTIONS["leaky"]) for _ in range(4))
-    for other in others:
+    first, *repeats = (run("gpu", graph(), torch.float32, T=5, batch=100, **OPTIONS["leaky"]) for _ in range(4))
+    for other in repeats:
         for got, want in zip((*other[:3], *other.grads), (*first[:3], *first.grads), strict=True):
             assert torch.equal(got, want)
 

@@ -197,7 +197,7 @@ def test_garbage_is_collected_between_runs_and_not_time_limit():
 
 def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
     (tmp_path / "slowly_imported.py").write_text(
-        "import time\nfor _ in range(5):\n    time.sleep(0.01)\nwhole = True\n"
+        "import time\nfor _ in range(5):\n    time.sleep(0.01)\ncomplete = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -209,7 +209,7 @@ def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
 
     with pytest.raises(CutOff):
         import_and_go_on()
-    assert sys.modules["slowly_imported"].whole
+    assert sys.modules["slowly_imported"].complete
 
 
 def test_an_alarm_restores_handler_and_timer():

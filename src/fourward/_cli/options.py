@@ -97,7 +97,7 @@ KEEP_FEEDBACK = Repair("recurrent", True, "keep them as feedback, which carries 
 ChangesOption = Annotated[
     bool,
     typer.Option(
-        "--changes", help="Of a run that changed its wiring: show the edges that grew and those that are gone."
+        "--changes", help="Show the edges that grew and those that are gone in a run that changed its wiring."
     ),
 ]
 FORMAT_HELP = "Format of the graph file. Default: inferred from its suffix."

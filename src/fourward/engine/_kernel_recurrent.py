@@ -121,7 +121,7 @@ def _differentiable_grads(ctx: Any, grads: tuple[Tensor | None, ...]) -> list[Te
         results = ctx.runner.torch_fallback()(*inputs, nn.ModuleList(), ctx.dropout, ctx.all_nodes)
         needs_grad = [tensor is not None and tensor.requires_grad for tensor in inputs]
         variables = [tensor for tensor, needs in zip(inputs, needs_grad, strict=True) if tensor is not None and needs]
-        given = [(result, grad) for result, grad in zip(results, grads, strict=True) if grad is not None]
-        outs, out_grads = zip(*given, strict=True)
+        pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if grad is not None]
+        outs, out_grads = zip(*pairs, strict=True)
         gradients = iter(torch.autograd.grad(outs, variables, out_grads, create_graph=create_graph, allow_unused=True))
     return [next(gradients) if needs else None for needs in needs_grad]

@@ -12,9 +12,7 @@ from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
 from fourward.engine._interface import RecurrentRunner, exporting_to_onnx, index_tensor
 from fourward.engine._torch_activations import LevelActivations
-from fourward.layering._layering import Layering
-from fourward.plan._plan import build_plan
-from fourward.plan._recurrent_plan import RecurrentPlan, build_recurrent_plan
+from fourward.plan._recurrent_plan import RecurrentPlan, move_dead_neurons_last
 
 
 class WeightedSums(nn.Module):
@@ -65,7 +63,7 @@ class TorchRecurrentRunner(RecurrentRunner):
 
     def __init__(self, plan: RecurrentPlan) -> None:
         super().__init__()
-        plan = _dead_neurons_last(plan)
+        plan = move_dead_neurons_last(plan)
         step, inputs = plan.step, plan.step.dag.num_inputs
         self.num_inputs, self.is_rate = inputs, plan.dynamics == "rate"
         within = np.arange(len(step.source)) if step.edge is None else step.edge
@@ -116,8 +114,8 @@ class TorchRecurrentRunner(RecurrentRunner):
         rows, results = self.position if all_nodes else self.outputs, []
         for features in x.unbind():
             a, states = step(features.t(), a, states)
-            whole = a[-1] if all_nodes else a[0] if self.has_live else features.t()
-            results.append(whole.index_select(0, rows))
+            values = a[-1] if all_nodes else a[0] if self.has_live else features.t()
+            results.append(values.index_select(0, rows))
         state = torch.cat((x[-1].t(), *states))
         return torch.stack(results).transpose(1, 2), state.index_select(0, self.position).t()
 
@@ -129,22 +127,6 @@ class TorchRecurrentRunner(RecurrentRunner):
         """(N-I, B) the factors of dropout."""
         drawn = dropout_scale(dropout, self.node[self.num_inputs :], batch, dtype)
         return torch.where(self.hidden.unsqueeze(1), drawn, 1)
-
-
-def _dead_neurons_last(plan: RecurrentPlan) -> RecurrentPlan:
-    """The same network with neurons that reach no output on levels after those of all others."""
-    step, neurons = plan.step, plan.step.dag.num_inputs
-    reaches = plan.reaches_output
-    if reaches[neurons:].all():
-        return plan
-    level = step.layering.level.copy()
-    dead = step.order[neurons:][~reaches[neurons:]]
-    level[dead] += step.layering.height
-    layering = Layering(step.dag, np.unique(level, return_inverse=True)[1])
-    pairs = np.empty((plan.num_feedback, 2), np.int64)
-    pairs[plan.edge] = np.stack((step.order[plan.source], step.order[plan.target]), 1)
-    reordered = build_plan(step.dag, layering, step.node_code, step.nodes, step.driven)
-    return build_recurrent_plan(reordered, pairs, plan.dynamics, plan.leaky)
 
 
 class _Step:

@@ -10,7 +10,8 @@ import numpy as np
 
 from fourward._arrays import BoolArray, IntArray, readonly
 from fourward._jit import cached_njit
-from fourward.plan._plan import Plan
+from fourward.layering._layering import Layering
+from fourward.plan._plan import Plan, build_plan
 
 #: "rate" integrates behind the activation, "voltage" before it.
 Dynamics = Literal["rate", "voltage"]
@@ -75,6 +76,21 @@ def build_recurrent_plan(
     edge = np.lexsort((source, target))
     start = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=step.dag.num_nodes))))
     return _freeze(step, source[edge].astype(np.int32), edge.astype(np.int32), start, dynamics, leaky)
+
+
+def move_dead_neurons_last(plan: RecurrentPlan) -> RecurrentPlan:
+    """The same network with neurons that reach no output on levels after those of all others."""
+    step, neurons = plan.step, plan.step.dag.num_inputs
+    is_dead = ~plan.reaches_output[neurons:]
+    if not is_dead.any():
+        return plan
+    level = step.layering.level.copy()
+    level[step.order[neurons:][is_dead]] += step.layering.height
+    layering = Layering(step.dag, np.unique(level, return_inverse=True)[1])
+    feedback = np.empty((plan.num_feedback, 2), np.int64)
+    feedback[plan.edge] = np.stack((step.order[plan.source], step.order[plan.target]), 1)
+    reordered = build_plan(step.dag, layering, step.node_code, step.nodes, step.driven)
+    return build_recurrent_plan(reordered, feedback, plan.dynamics, plan.leaky)
 
 
 def _freeze(

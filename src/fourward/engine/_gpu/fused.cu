@@ -73,7 +73,7 @@ struct alignas(16) Header {
     int column;     // once filled, its column of the result; -1: none
     int node;       // what dropout draws by
 };
-enum { ONE = -2 }; // instead of an edge in plan_lines: a part of a sum, whose weight is 1
+enum { UNIT_WEIGHT = -2 }; // instead of an edge in plan_lines: a part of a sum, whose weight is 1
 enum { ITERATIONS = (1 << 20) - 1, BARRIER = 1 << 20, COPY = 1 << 21, HIDDEN = 1 << 22, PARTIAL = 1 << 23 };
 
 enum {
@@ -114,7 +114,7 @@ extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int b
         const int edge = in[LINE_EDGES + j];
         char *at = out + line * LINE_BYTES;
         ((int *)at)[j] = in[j] * ((int)sizeof(A) / 4);
-        ((A *)(at + LINE_EDGES * 4))[j] = edge >= 0 ? (A)to_sum(weight[edge]) : edge == ONE ? (A)1 : (A)0;
+        ((A *)(at + LINE_EDGES * 4))[j] = edge >= 0 ? (A)to_sum(weight[edge]) : edge == UNIT_WEIGHT ? (A)1 : (A)0;
     }
 }
 

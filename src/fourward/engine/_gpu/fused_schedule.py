@@ -23,12 +23,12 @@ from fourward.plan._plan import Plan
 
 LANES = 8  #: samples in a block
 GROUPS = 32 // LANES  #: neurons that a warp computes at once
-ROUNDS_AHEAD = 4  #: rounds whose copies have begun, AHEAD in fused.cu
-#: A copy begins up to ROUNDS_AHEAD levels before its own, and a level may have a single round: the row must be stored
-#: before that, and a barrier passed.
-COPY_DISTANCE = ROUNDS_AHEAD + 2
+PREFETCHED_ROUNDS = 4  #: rounds whose copies have begun, AHEAD in fused.cu
+#: A copy begins up to PREFETCHED_ROUNDS levels before its own, and a level may have a single round: the row must be
+#: stored before that, and a barrier passed.
+COPY_DISTANCE = PREFETCHED_ROUNDS + 2
 BARRIER, COPY, HIDDEN, PARTIAL = 1 << 20, 1 << 21, 1 << 22, 1 << 23  #: flags of a header
-ONE = -2  #: in lines, instead of an edge: the weight is 1
+UNIT_WEIGHT = -2  #: in lines, instead of an edge: the weight is 1
 HEADER_WORDS = 8
 _CHUNKS, _HEADER_CHUNKS = 8, 4  # chunks in the rings of fused.cu
 _MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have more
@@ -37,7 +37,7 @@ _MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have mor
 def ring_bytes(k: int, itemsize: int) -> int:
     """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in fused.cu."""
     lines = _CHUNKS * max(_MIN_CHUNK_EDGES, GROUPS * k) * (4 + itemsize)
-    return lines + _HEADER_CHUNKS * ROUNDS_AHEAD * GROUPS * HEADER_WORDS * 4
+    return lines + _HEADER_CHUNKS * PREFETCHED_ROUNDS * GROUPS * HEADER_WORDS * 4
 
 
 def shared_bytes(warps: int, k: int, slots: int, itemsize: int) -> int:
@@ -77,7 +77,7 @@ class Streams(NamedTuple):
     warp_lines: IntArray  #: (runs, warps) the first line of each warp, from the first line of its run
     headers: IntArray  #: (H, 8) int32: `Header` in fused.cu
     lines: IntArray  #: (lines, 2, GROUPS, K) int32: byte offsets of slots for float32, then edges by their place in the
-    #: gather lists; -1: padding, ONE: a part of a sum
+    #: gather lists; -1: padding, UNIT_WEIGHT: a part of a sum
 
 
 def forward_gather(plan: Plan) -> Gather:
@@ -169,7 +169,7 @@ def _emit(
         gather.start, item_start, item_node, item_slot, warps * GROUPS, k, slots + 1
     )
     place, rounds, barriers = _place_items(phase_start, count, warps * GROUPS)
-    rounds = -(-rounds // ROUNDS_AHEAD) * ROUNDS_AHEAD
+    rounds = -(-rounds // PREFETCHED_ROUNDS) * PREFETCHED_ROUNDS
     iterations = np.zeros((rounds, warps), np.int64)  # the most that a neuron of the warp needs in a round
     np.maximum.at(iterations.reshape(-1), place // GROUPS, -(-count // k))
     first = np.concatenate(([0], np.cumsum(iterations.T.ravel())))  # line of each round of each warp, warps outermost
@@ -438,7 +438,7 @@ def _fill_lines(
             at = line[i] + j // k
             if first_edge[i] < 0:
                 lines[at, 0, group[i], j % k] = (-1 - first_edge[i] + j) * slot_bytes
-                lines[at, 1, group[i], j % k] = ONE
+                lines[at, 1, group[i], j % k] = UNIT_WEIGHT
             else:
                 lines[at, 0, group[i], j % k] = edge_slot[e] * slot_bytes
                 lines[at, 1, group[i], j % k] = e

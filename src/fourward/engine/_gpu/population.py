@@ -19,7 +19,7 @@ MAX_BLOCK_B = 128  #: samples of a program
 PROGRAMS = 4224  #: programs that saturate a GPU: 32 for each multiprocessor of an H200
 _FORWARD = "x", "weight", "bias", "out", "saved", "packed_plan"
 _BACKWARD = "out_grad", "weight", "saved", "deltas", "weight_sums", "bias_sums", "x_grad", "packed_plan"
-MAX_SHARES = 16  #: of a batch, each of which has sums of gradients of its own
+MAX_SHARES = 16  #: shares of a batch, each of which has sums of gradients of its own
 
 
 class PopulationShape(NamedTuple):

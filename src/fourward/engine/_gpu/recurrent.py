@@ -50,9 +50,9 @@ class GpuRecurrentRunner(KernelRecurrentRunner):
         if key.batch:
             packed_plan = self.packed_plan
             by_target = plain(weight).index_select(0, self._field(self.shape.edge))
-            given = [saved if tensor is None else plain(tensor) for tensor in (x, h0, by_target, bias, rate)]
+            arguments = [saved if tensor is None else plain(tensor) for tensor in (x, h0, by_target, bias, rate)]
             dropout_key = packed_plan if dropout is None else dropout.key
-            forward_pass(key)((*given, dropout_key, out, h, saved), packed_plan)
+            forward_pass(key)((*arguments, dropout_key, out, h, saved), packed_plan)
         return out, h, (saved,)
 
     def compute_gradients(self, ctx: Any, out_grad: Tensor | None, h_grad: Tensor | None) -> Gradients:
@@ -82,10 +82,10 @@ class GpuRecurrentRunner(KernelRecurrentRunner):
             "out_grad": out_grad, "h_grad": h_grad, "rate": rate, "x_grad": x_grad, "h0_grad": h0_grad,
             "weight": plain(weight).index_select(0, self._field(self.shape.out_edge)),
         }  # fmt: skip
-        given = {name: saved if tensor is None else plain(tensor) for name, tensor in tensors.items()}
-        given |= {"key": self.packed_plan if dropout is None else dropout.key, "saved": saved}
+        arguments = {name: saved if tensor is None else plain(tensor) for name, tensor in tensors.items()}
+        arguments |= {"key": self.packed_plan if dropout is None else dropout.key, "saved": saved}
         sums = (weight_grad, *(weight_grad if grad is None else grad for grad in (bias_grad, rate_grad)))
-        backward_pass(key)(given, self.packed_plan, sums)
+        backward_pass(key)(arguments, self.packed_plan, sums)
         return gradients
 
     def _field(self, offset: int) -> Tensor:

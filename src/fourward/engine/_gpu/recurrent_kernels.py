@@ -139,7 +139,7 @@ def recurrent_forward_kernel(
     step_size = nodes.to(tl.int64) * BLOCK_B
     size = (steps + 1) * step_size
     a = _load_rows_pointer(table, _SAVED, X_DTYPE, BLOCK_K) + slice_id * size
-    u = a + slices * size  # of voltages; not used unless VOLTAGE
+    u = a + slices * size  # the voltages; not used unless VOLTAGE
     z_rows = u + slices * size if VOLTAGE else u
     weight = load_aligned_pointer(table, _WEIGHT, X_DTYPE)
     bias = load_pointer(table, _BIAS, X_DTYPE)
@@ -315,7 +315,7 @@ def recurrent_backward_kernel(
     for slice_id in range(share, slices, shares):
         samples = slice_id * BLOCK_B + tl.arange(0, BLOCK_B)
         a = saved + slice_id * size
-        u = a + slices * size  # of voltages; not used unless VOLTAGE
+        u = a + slices * size  # the voltages; not used unless VOLTAGE
         z_rows = u + slices * size if VOLTAGE else u
         deltas = rows + deltas_start + slice_id * 3 * step_size
         carry = rows + carry_start + slice_id * step_size

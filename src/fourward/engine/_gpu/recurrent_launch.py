@@ -265,8 +265,8 @@ class RecurrentBackward(_Pass):
         inputs = self.input_blocks
         for t in range(self.key.steps, 0, -1):
             for i, (low, high) in enumerate(levels):
-                ahead = inputs if i == 0 and t < self.key.steps else 0  # of the inputs of step t + 1
-                self._launch_level(arguments, t, low, high, ahead)
+                next_inputs = inputs if i == 0 and t < self.key.steps else 0  # blocks of the inputs of step t + 1
+                self._launch_level(arguments, t, low, high, next_inputs)
             if not levels and t < self.key.steps and inputs:
                 self._launch_level(arguments, t, 0, 0, inputs)
         if inputs:

@@ -13,7 +13,7 @@ from fourward.engine._gpu.packing import join_fields, read_codes, row_fields
 from fourward.plan._plan import sort_by_source
 from fourward.plan._recurrent_plan import RecurrentPlan
 
-DEAD_BIT = 30  #: of an entry of out_target: the target reaches no output, so the gradients of outputs don't need it
+DEAD_BIT = 30  #: bit of an entry of out_target: the target reaches no output, so the gradients of outputs don't need it
 
 
 class RecurrentShape(NamedTuple):
