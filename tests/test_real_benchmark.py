@@ -134,7 +134,7 @@ def test_graphs_from_a_folder(tmp_path):
     named = {case.name: case for case in real_graphs.cases(tmp_path, quick=True)}
     assert [*named][:2] == ["memctrl", "log2"]
     assert named["log2"].nodes == 3
-    assert len(named) == 7
+    assert len(named) == 8
     for case in named.values():
         assert Dag.from_edges(case.edges, nodes=case.nodes).num_edges == len(case.edges)
 

@@ -97,6 +97,13 @@ def patient_run():
     return call
 
 
+def idle_rewiring():
+    def call(rewire=None):
+        return TrainConfig(epochs=1, rewire_fraction=0.2, rewire=rewire)
+
+    return call
+
+
 def count_devices(device, devices):
     return _check_count(torch.device(device), devices)
 
@@ -147,6 +154,7 @@ CASES = {
     "device of fit": (lambda: partial(fit, NET, X, Y, epochs=1, device="cuda:99"), {"device": ...}),
     "device with an index": (lambda: partial(count_devices, device="cpu:0", devices=2), {"device": ...}),
     "device of a study": (lambda: partial(_grid.check_device, device="cuda"), {"device": ...}),
+    "rewiring of a run": (idle_rewiring, {"rewire": ...}),
     "patience of a run": (patient_run, {"validation": 0.2}),
     "adapters of a run": (run(generate.chain(4), CONFIG, adapters=False), {"adapters": ...}),
     "adapters of an estimator": (

@@ -195,7 +195,7 @@ def test_garbage_is_collected_between_runs_and_not_time_limit():
     assert gc.isenabled()
 
 
-def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
+def test_an_import_is_not_interrupted(tmp_path, monkeypatch):
     (tmp_path / "slowly_imported.py").write_text(
         "import time\nfor _ in range(5):\n    time.sleep(0.01)\ncomplete = True\n"
     )

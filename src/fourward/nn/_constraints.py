@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 from torch.jit._trace import is_tracing
 
 from fourward._arrays import IntArray
+from fourward.engine._constraints import compute_grads, compute_weights
 from fourward.engine._interface import exporting_to_onnx, is_batched
 from fourward.errors import WeightError, pluralize, summarize
 from fourward.nn._constraint_options import EdgeConstraints, EdgeGraph
@@ -156,31 +157,20 @@ class Constraints(nn.Module):
 
     def compute(self, free: Tensor) -> Tensor:
         """The weights as compiled loops compute them."""
-        from fourward.engine._cpu import constraints  # imported here: Numba takes a second
-
-        compute_weights: Any = constraints.compute_weights
         fixed = self._buffers["fixed"]
         weight = torch.empty(len(self.graph.edges), dtype=free.dtype) if fixed is None else fixed.clone()
-        compute_weights(free.detach().numpy(), *self._kernel_arrays(), weight.numpy())
+        compute_weights(free, self._loop_buffers(), weight)
         return weight
 
     def compute_grad(self, grad: Tensor, free: Tensor) -> Tensor:
         """The gradient of the parameters, from that of the weights."""
-        from fourward.engine._cpu import constraints
-
-        compute_grads: Any = constraints.compute_grads
         free_grad = torch.zeros_like(free)
-        compute_grads(grad.contiguous().numpy(), free.detach().numpy(), *self._kernel_arrays(), free_grad.numpy())
+        compute_grads(grad, free, self._loop_buffers(), free_grad)
         return free_grad
 
-    def _kernel_arrays(self) -> tuple[Any, ...]:
-        """Factors and indices as NumPy arrays, indices unsigned: signed ones cost a comparison each."""
+    def _loop_buffers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         buffers: Any = self._buffers
-        edges, group = buffers["edges"].numpy(), buffers["group"].numpy()
-        unsigned = f"u{edges.itemsize}"
-        return (
-            buffers["free_factor"].numpy(), buffers["signed_factor"].numpy(), edges.view(unsigned), group.view(unsigned)
-        )  # fmt: skip
+        return buffers["free_factor"], buffers["signed_factor"], buffers["edges"], buffers["group"]
 
     def set_weight(self, weight: Tensor) -> None:
         """Set parameters and frozen weights so that these are the effective weights; raises where none give them."""

@@ -17,20 +17,20 @@ from fourward._jit import cached_njit
 @cached_njit
 def compute_weights(free, free_factor, signed_factor, edges, group, weight):
     """Fill in the weights (E,) of the edges that have a parameter."""
-    one = free.dtype.type(1)
+    unit = free.dtype.type(1)
     free_step, signed_step = int(len(free_factor) == len(edges)), int(len(signed_factor) == len(edges))
     for k in range(len(edges)):
         p = free[group[k]]
-        factor = free_factor[k * free_step] + signed_factor[k * signed_step] * math.copysign(one, p)
+        factor = free_factor[k * free_step] + signed_factor[k * signed_step] * math.copysign(unit, p)
         weight[edges[k]] = p * factor
 
 
 @cached_njit
 def compute_grads(weight_grad, free, free_factor, signed_factor, edges, group, grad):
     """Fill in the gradients (F,) of the parameters, which start at 0, from those of the weights (E,)."""
-    one = free.dtype.type(1)
+    unit = free.dtype.type(1)
     free_step, signed_step = int(len(free_factor) == len(edges)), int(len(signed_factor) == len(edges))
     for k in range(len(edges)):
-        sign = math.copysign(one, free[group[k]])
+        sign = math.copysign(unit, free[group[k]])
         factor = free_factor[k * free_step] + signed_factor[k * signed_step] * sign
         grad[group[k]] += weight_grad[edges[k]] * factor
