@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,17 @@ class Checkout:
             self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
+
+
+@contextmanager
+def other_checkout(folder: Path | None, threads: int) -> Iterator[Checkout | None]:
+    """A checkout that is closed afterwards; None without a folder."""
+    other = None if folder is None else Checkout(folder, threads)
+    try:
+        yield other
+    finally:
+        if other is not None:
+            other.close()
 
 
 class RemoteCall:

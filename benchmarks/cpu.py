@@ -10,14 +10,17 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from benchmarks import baselines, real
+from benchmarks import baselines, real, worker
+from benchmarks.checkout import Checkout, RemoteCall, TurnClock, other_checkout
 from benchmarks.report import write_cpu_report
 from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward import Dag, FourWard, connectomes, generate, paper
@@ -34,6 +37,8 @@ MOST_PAIRS = 4_000
 #: Passes over the grid, minutes apart, of which each method's best median counts: other users of a shared machine's
 #: memory can slow down memory-bound calls fourfold for a minute.
 PASSES = 2
+#: Seconds of a duel with another checkout.
+DUEL_SECONDS = 0.6
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", choices=["real"], help="measure real graphs alone, ten minutes")
     parser.add_argument("--graphs", type=Path, help="folder of memctrl.npz and log2.npz, arrays `edges` and `nodes`")
-    parser.add_argument("--before", type=Path, help="checkout of another commit, to be timed in turn on real graphs")
+    parser.add_argument("--before", type=Path, help="checkout of another commit, to be timed in turn")
     parser.add_argument("--out", type=Path, help="folder for the results of real graphs; default: the stored ones")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -63,22 +68,23 @@ def main(arguments: list[str] | None = None) -> None:
         write_cpu_report(data)
         return
     sizes, densities, batches = ((64, 256), (0.2, 1.0), (32,)) if options.quick else (SIZES, DENSITIES, BATCHES)
-    passes = [
-        [
-            cell
-            for n in sizes
-            for p in densities
-            for cell in measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches)
+    with other_checkout(options.before, options.threads) as other:
+        passes = [
+            [
+                cell
+                for n in sizes
+                for p in densities
+                for cell in measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches, other)
+            ]
+            for _ in range(PASSES)
         ]
-        for _ in range(PASSES)
-    ]
     grid = [best_medians(cells) for cells in zip(*passes, strict=True)]
     worm_dag = connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag
     worm = measure(worm_dag, {"graph": "c-elegans"}, batches)
     most = 10**5 if options.quick else 10**7
     large = [measure_large(family, edges, degree) for family, edges, degree in large_cases(most)]
     data = {
-        "facts": describe_environment(),
+        "facts": describe_environment() | {"before": None if other is None else other.commit},
         "grid": grid,
         "c-elegans": worm,
         "large": large,
@@ -90,9 +96,13 @@ def main(arguments: list[str] | None = None) -> None:
     real.main(options)
 
 
-def measure(dag: Dag, label: dict[str, Any], batches: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Forward passes and training steps of all methods on one graph, for each batch size."""
+def measure(
+    dag: Dag, label: dict[str, Any], batches: tuple[int, ...], other: Checkout | None = None
+) -> list[dict[str, Any]]:
+    """Forward passes and training steps of all methods on one graph, for each batch size; and a duel with `other`."""
     net = FourWard(dag, seed=0)
+    if other is not None:
+        load_edges(other, dag)
     methods: dict[str, torch.nn.Module] = {"fourward": net}
     pairs = len(set(zip(*net.layering.level[dag.edges].T.tolist(), strict=True)))
     for name, cls in METHODS.items():
@@ -113,15 +123,34 @@ def measure(dag: Dag, label: dict[str, Any], batches: tuple[int, ...]) -> list[d
         steps = {name: training_step(model, x) for name, model in methods.items()}
         train_times = median_seconds({**steps, "mlp": training_step(mlp, x_mlp)}, min_rounds=3)
         cell = {**label, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
-        cells.append({**cell, "forward": forward_times, "train": train_times})
+        cell |= {"forward": forward_times, "train": train_times}
+        if other is not None:
+            cell |= {f"{kind}, before": duel(net, other, kind, batch) for kind in ("forward", "train")}
+        cells.append(cell)
         print(_line(cells[-1]), flush=True)
     return cells
 
 
+def load_edges(other: Checkout, dag: Dag) -> None:
+    """The same graph in the other checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "edges.npy"
+        np.save(path, dag.edges)
+        other.request("load", path=str(path), nodes=dag.num_nodes, activation="relu")
+
+
+def duel(net: FourWard, other: Checkout, kind: str, batch: int) -> dict[str, float]:
+    """Ours and the other checkout's alone, in many short turns, to tell five percent."""
+    call = worker.make_call(net, kind, worker.draw_inputs(batch, net.dag.num_inputs))
+    other.request("prepare", kind=kind, batch=batch)
+    with torch.set_grad_enabled(kind == "train"):
+        return median_seconds({"fourward": call, "before": RemoteCall(other, kind)}, TurnClock(), seconds=DUEL_SECONDS)
+
+
 def best_medians(cells: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     """One cell from several passes: the best median of each method."""
-    best = {kind: {name: min(c[kind][name] for c in cells) for name in cells[0][kind]} for kind in ("forward", "train")}
-    return {**cells[0], **best}
+    kinds = [kind for kind, value in cells[0].items() if isinstance(value, dict)]
+    return cells[0] | {kind: {name: min(c[kind][name] for c in cells) for name in cells[0][kind]} for kind in kinds}
 
 
 def measure_solves() -> list[dict[str, Any]]:
@@ -210,7 +239,8 @@ def _line(cell: dict[str, Any]) -> str:
     label = f"N={cell['nodes']} E={cell['edges']} H={cell['height']} B={cell['batch']}"
     times = [
         f"{kind}: " + ", ".join(f"{name} {1e3 * seconds:.3f}" for name, seconds in cell[kind].items())
-        for kind in ("forward", "train")
+        for kind in ("forward", "train", "forward, before", "train, before")
+        if kind in cell
     ]
     return f"{label} | ms {' | '.join(times)}"
 

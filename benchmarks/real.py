@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from benchmarks import baselines, worker
-from benchmarks.checkout import Checkout, RemoteCall, TurnClock
+from benchmarks.checkout import Checkout, RemoteCall, TurnClock, other_checkout
 from benchmarks.contest import MIN_ROUNDS, Maker, Outcome, as_is, contest
 from benchmarks.real_graphs import Case, cases
 from benchmarks.real_report import write_real_report
@@ -53,12 +53,8 @@ TOLERANCE = 1e-3
 
 def main(options: argparse.Namespace) -> None:
     """Measure everything, and write real.json and real.md; with `--quick` small graphs, and only with `--out`."""
-    other = None if options.before is None else Checkout(options.before, options.threads)
-    try:
+    with other_checkout(options.before, options.threads) as other:
         data = run(options.graphs, other, options.quick)
-    finally:
-        if other is not None:
-            other.close()
     if options.out is not None:
         print(write_results("real", data, options.out))
         write_real_report(data, options.out)
