@@ -63,7 +63,8 @@ class KernelRecurrentRunner(RecurrentRunner):
         self._prepare_fallback()
         return self._fallbacks[0]
 
-    @torch.compiler.assume_constant_result  # torch.compile doesn't trace it: it calls it, and then finds the runner
+    # torch.compile doesn't trace it: it calls it, and then finds the runner.
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _prepare_fallback(self) -> bool:
         device = self.packed_plan.device
         if not self._fallbacks or self._fallbacks[0].edge.device != device:

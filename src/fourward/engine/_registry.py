@@ -13,6 +13,7 @@ from fourward.engine._reference import Reference
 from fourward.engine._torch_engine import TorchOps
 from fourward.errors import EngineError, Repair
 
+_LOGGER = logging.getLogger("fourward")
 #: Every engine by name, in the order in which "auto" tries them; the torch engine, which supports all, ends the search.
 ENGINES: dict[str, Engine] = {}
 
@@ -72,7 +73,8 @@ def choose(name: str, request: Request) -> Choice:
         reason = engine.why_not(request) or engine.declines(request)
         if reason is None:
             choice = Choice(engine, "it is the first that supports this network", tuple(rejected))
-            logging.getLogger("fourward").info("%s", choice.explain())
+            if _LOGGER.isEnabledFor(logging.INFO):
+                _LOGGER.info("%s", choice.explain())
             return choice
         rejected.append((engine.name, reason))
     raise AssertionError("the torch engine supports every request")

@@ -13,7 +13,7 @@ from fourward._jit import cached_njit
 from fourward.graph._dag import Dag
 from fourward.graph._driven import add_feature_nodes
 from fourward.layering._layering import Layering, check_same_graph
-from fourward.plan.activations import BY_CODE, CUSTOM
+from fourward.plan.activations import derivative_needs_z
 
 if TYPE_CHECKING:
     from fourward.plan._schedule import Schedule
@@ -81,9 +81,7 @@ class Plan:
     @cached_property
     def needs_z(self) -> BoolArray:
         """(N,) True at the positions whose activation's derivative needs z; False for custom activations."""
-        codes, index = np.unique(self.code, return_inverse=True)
-        needs_z = np.array([code < CUSTOM and BY_CODE[code].needs_z for code in codes.tolist()], np.bool_)
-        return readonly(needs_z[index])
+        return readonly(derivative_needs_z(self.code))
 
     @cached_property
     def schedule(self) -> Schedule:

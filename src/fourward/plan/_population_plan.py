@@ -19,7 +19,7 @@ from fourward.graph._dag import Dag
 from fourward.graph._members import Members, splice, starts
 from fourward.layering._layering import Layering
 from fourward.plan._plan import Plan, build_plan
-from fourward.plan.activations import BY_CODE, CUSTOM
+from fourward.plan.activations import derivative_needs_z
 
 #: Edges from which a second thread helps to sort them.
 THREAD_EDGES = 50_000
@@ -73,8 +73,7 @@ class PopulationPlan:
     @cached_property
     def needs_z(self) -> BoolArray:
         """(M,) whether the activation's derivative needs z; False for custom activations."""
-        table = np.array([code in BY_CODE and BY_CODE[code].needs_z for code in range(max(BY_CODE) + 1)])
-        return readonly(table[np.where(self.code < CUSTOM, self.code, 0)])
+        return readonly(derivative_needs_z(self.code))
 
     @cached_property
     def dag(self) -> Dag:

@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
+import numpy as np
+
+from fourward._arrays import BoolArray, IntArray
 from fourward.errors import ActivationError
 
-__all__ = ["ACTIVATIONS", "BY_CODE", "CUSTOM", "VOCABULARY", "Activation", "lookup"]
+__all__ = ["ACTIVATIONS", "BY_CODE", "CUSTOM", "VOCABULARY", "Activation", "derivative_needs_z", "lookup"]
 
 #: The functions that a formula may call; `where(c, x, y)` is x where c is true, else y.
 VOCABULARY = ("abs", "cos", "erf", "exp", "expm1", "log1p", "sin", "tanh", "where")
@@ -117,6 +120,14 @@ _ROWS = (
 #: The table, by name.
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({row.name: row for row in _ROWS})
 BY_CODE: Mapping[int, Activation] = MappingProxyType({row.code: row for row in _ROWS})
+#: By code, whether the derivative needs z; the last entry stands for all codes beyond, which are custom.
+_NEEDS_Z = np.array([code in BY_CODE and BY_CODE[code].needs_z for code in range(max(BY_CODE) + 2)])
+
+
+def derivative_needs_z(code: IntArray) -> BoolArray:
+    """Whether the derivatives of activations with these codes need z; False for custom ones."""
+    needs_z: BoolArray = _NEEDS_Z[np.minimum(code, len(_NEEDS_Z) - 1)]
+    return needs_z
 
 
 def lookup(name: str) -> Activation:

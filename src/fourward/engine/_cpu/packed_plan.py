@@ -14,6 +14,7 @@ from numba.core import types
 from torch import Tensor
 
 from fourward._arrays import BoolArray, IntArray
+from fourward._jit import cached_njit
 from fourward.engine._cpu.arguments import tuple_reader
 from fourward.engine._cpu.edge_runs import (
     BackwardEdges,
@@ -149,21 +150,39 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
 
 def _node_fields(plan: Plan, order: IntArray) -> dict[str, Any]:
     """The fields that say what a node is, for nodes in an order of positions."""
-    dag = plan.dag
-    bias_index, output = np.full(dag.num_nodes, -1), np.full(dag.num_nodes, -1)
-    bias_index[dag.num_inputs :] = plan.neuron
-    output[plan.outputs] = np.arange(dag.num_outputs)
-    needs_z = plan.needs_z[order]
-    return {
-        "code": plan.code[order],
-        "bias_index": bias_index[order],
-        "z_row": np.where(needs_z, np.cumsum(needs_z) - 1, -1),
-        "node": plan.order[order],
-        "hidden": plan.hidden[order],
-        "feature": np.where(order < dag.num_inputs, order, -1),
-        "output": output[order],
-        "step": np.arange(dag.num_nodes),
-    }
+    columns = _node_columns(order, plan.code, plan.neuron, plan.needs_z, plan.order, plan.hidden, plan.outputs)
+    return dict(zip(_NODE_FIELDS, columns, strict=True))
+
+
+_NODE_FIELDS = ("code", "bias_index", "z_row", "node", "hidden", "feature", "output", "step")
+
+
+@cached_njit
+def _node_columns(
+    order: IntArray, code: IntArray, neuron: IntArray, needs_z: BoolArray, node: IntArray, hidden: BoolArray,
+    outputs: IntArray,
+) -> IntArray:  # fmt: skip
+    """The columns of `_NODE_FIELDS`, in one pass: NumPy's calls would take longer than all else for a small network."""
+    inputs, z_rows = len(order) - len(neuron), 0
+    output = np.full(len(order), -1, np.int32)
+    for column in range(len(outputs)):
+        output[outputs[column]] = column
+    columns = np.full((8, len(order)), -1, np.int32)
+    for step in range(len(order)):
+        position = order[step]
+        columns[0, step] = code[position]
+        if position < inputs:
+            columns[5, step] = position
+        else:
+            columns[1, step] = neuron[position - inputs]
+        if needs_z[position]:
+            columns[2, step] = z_rows
+            z_rows += 1
+        columns[3, step] = node[position]
+        columns[4, step] = hidden[position]
+        columns[6, step] = output[position]
+        columns[7, step] = step
+    return columns
 
 
 def _shape(plan: Plan, sizes: Sizes, slots: int, back_slots: int) -> Shape:
@@ -201,7 +220,7 @@ def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Tensor, Shape, IntArray
         "back_last": edges.last,
         "source": source - nodes * is_feedback,
         "back_edge": edges.edge,
-        **_node_fields(step, np.arange(nodes)),
+        **_node_fields(step, np.arange(nodes, dtype=np.int32)),
         "back_target_slot": (target + nodes * is_feedback)[edges.edge],
     }
     fields |= {"slot": fields["step"], "back_slot": fields["step"], "source_slot": fields["source"]}
