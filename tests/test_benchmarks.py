@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
+from benchmarks import digits_by_row, gpu, gpu_cells, gpu_large, latency, mnist, population, recurrent, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
-from fourward import connectomes, generate
+from fourward import Dag, FourWard, connectomes, generate
 from fourward.study._timing import HostClock
 
 TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
@@ -275,3 +275,14 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     masked = population.RIVALS["vmap, masked"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     torch.testing.assert_close(padded(), masked())
+
+
+def test_large_graphs_of_the_gpu_benchmark():
+    """Of one height at any size, and trained in both dtypes."""
+    pairs = gpu_large.circulant(6_000)
+    dag = Dag.from_arrays(pairs, labels=6_000)
+    assert dag.num_edges == len(pairs)
+    assert FourWard(dag).layering.height == gpu_large.HEIGHT
+    result = gpu_large.measure(300_000, [2], "cpu")
+    assert [step["activations"] for step in result["steps"]] == ["float32", "bfloat16"]
+    assert result["edges"] >= 300_000

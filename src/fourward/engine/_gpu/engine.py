@@ -23,6 +23,9 @@ from fourward.plan._recurrent_plan import RecurrentPlan
 
 MIN_TRITON = (3, 6)
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+#: Kernels add the index of an edge and a number of edges in 32 bits; those of networks with feedback have offsets of
+#: 4 E in 32 bits; and all multiply the index of an input and the width of a slice.
+MOST_EDGES, MOST_RECURRENT_EDGES, MOST_NODES = 2**30, 2**28, 2**26
 
 
 def triton_version() -> str:
@@ -60,7 +63,8 @@ class Gpu(KernelEngine):
         if request.custom:
             return "an activation is a callable, which its compiled kernels can't call"
         edges, nodes = request.num_edges, request.num_nodes
-        if edges >= 2**28 or nodes >= 2**26:
+        most = MOST_EDGES if request.recurrent is None else MOST_RECURRENT_EDGES
+        if edges >= most or nodes >= MOST_NODES:
             return f"it indexes in 32 bits, and {edges:,} edges and {nodes:,} nodes are too many"
         return None
 

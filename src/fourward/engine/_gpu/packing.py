@@ -144,15 +144,12 @@ def pack(plan: Plan, layout: int, fused: FusedConfig | None = None) -> tuple[Ten
 
 def join_fields(fields: Mapping[str, IntArray]) -> tuple[IntArray, dict[str, int]]:
     """One int32 array of all fields, each at a multiple of ALIGN; and the offset of each."""
-    offsets, parts, end = {}, [], 0
-    for name, field in fields.items():
-        offsets[name] = end
-        padded = -(-max(len(field), 1) // ALIGN) * ALIGN
-        part = np.zeros(padded, np.int32)
-        part[: len(field)] = field.view(np.int32) if field.dtype == np.uint32 else field
-        parts.append(part)
-        end += padded
-    return np.concatenate(parts), offsets
+    padded = [-(-max(len(field), 1) // ALIGN) * ALIGN for field in fields.values()]
+    offsets = dict(zip(fields, np.cumsum([0, *padded[:-1]]).tolist(), strict=True))
+    packed = np.zeros(sum(padded), np.int32)
+    for offset, field in zip(offsets.values(), fields.values(), strict=True):
+        packed[offset : offset + len(field)] = field.view(np.int32) if field.dtype == np.uint32 else field
+    return packed, offsets
 
 
 def read_codes(plan: Plan) -> int:
