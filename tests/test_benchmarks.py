@@ -269,7 +269,10 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     data = population.main(words, tmp_path)
     assert data["cells"][0]["forward"].keys() == {"fourward", *population.RIVALS}
     assert data["cells"][0]["measured members"]["neat-python"] == 4
-    assert 0 < data["neat"]["share"] < 1
+    neat_run = data["neat"]
+    assert sum(neat_run["parts"].values()) == pytest.approx(neat_run["seconds"])
+    assert neat_run["parts"].keys() == {"evaluation", "reproduction", "speciation", "other"}
+    assert min(neat_run["parts"].values()) > 0 < neat_run["evaluation by neat-python"]
     text = (tmp_path / "population.md").read_text()
     assert text.count("| 5 | 14, 20 | 3 |") == 3
     padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
