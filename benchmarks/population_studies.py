@@ -5,7 +5,7 @@
 Each pair computes the same, which is compared first, and alternates in one process and one thread, as a worker of
 `fourward study topologies` does:
 
-- training: all topologies of a data set and a seed, for an epoch: `fit` one by one, or as a population;
+- training: all topologies of a data set and a seed, for 4 epochs: `fit` one by one, or as a population;
 - removals: a curve of a network of 302 nodes, 46 networks with random edges removed: weights set to zero, one by
   one, or a population that lacks these edges, built for it;
 - ablations: `importance` of all edges, by the kernel that follows the changes from an edge on, or by a population of as
@@ -140,13 +140,14 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     """Measure all pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=["digits", "wine"])
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rows", type=int, default=450, help="Rows of the ablations.")
     options = parser.parse_args(args)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     data: dict[str, Any] = {"environment": describe_environment(), "cells": {}}
     try:
-        pairs = {f"training, {name}": training(name, 1) for name in options.data}
+        pairs = {f"training, {name}": training(name, options.epochs) for name in options.data}
         pairs |= {f"removals, {name}": removals(name) for name in options.data}
         pairs[f"ablations, {options.rows} rows"] = ablations(options.rows)
         for name, pair in pairs.items():

@@ -13,7 +13,18 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
+from benchmarks import (
+    digits_by_row,
+    gpu,
+    gpu_cells,
+    latency,
+    mnist,
+    neat_hybrid,
+    population,
+    population_studies,
+    recurrent,
+    storage,
+)
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import connectomes, generate
@@ -278,3 +289,28 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     masked = population.RIVALS["vmap, masked"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     torch.testing.assert_close(padded(), masked())
+
+
+def test_a_dry_run_of_studies_with_populations(monkeypatch, tmp_path):
+    monkeypatch.setattr(population_studies, "median_seconds", lambda calls, **_: _call_once(calls))
+    data = population_studies.main(["--data", "wine", "--epochs", "1", "--rows", "5"], tmp_path)
+    assert list(data["cells"]) == ["training, wine", "removals, wine", "ablations, 5 rows"]
+    assert "| training, wine | 1e+03 | 1e+03 | 1 |" in (tmp_path / "population-studies.md").read_text()
+
+
+def test_a_dry_run_of_hybrid_evolution(tmp_path):
+    data = neat_hybrid.main(["--seeds", "2", "--generations", "3", "--genomes", "20"], tmp_path)
+    for runs in data["tasks"].values():
+        for run in runs:
+            assert len(run["lamarckian"]["error"]) == len(run["baldwinian"]["error"]) == 3
+            assert run["neat"]["seconds"][-1] >= run["lamarckian"]["seconds"][-1]
+            for own in run.values():
+                assert own["seconds"] == sorted(own["seconds"])
+    table = neat_hybrid.final_errors(data["tasks"]["xor"], 3)
+    assert next(iter(table)) == "NEAT, as many generations"
+    assert neat_hybrid.interval([1e-2, 1e-4])[0] == pytest.approx(1e-3)
+    text = (tmp_path / "neat-hybrid.md").read_text()
+    assert text.count(" of 2 |") == 12
+    again = neat_hybrid.main(["--seeds", "1", "--generations", "3", "--genomes", "20"], tmp_path)
+    for name, runs in again["tasks"].items():
+        assert runs[0]["lamarckian"]["error"] == data["tasks"][name][0]["lamarckian"]["error"], "seeded"
