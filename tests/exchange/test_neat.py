@@ -14,7 +14,8 @@ from neat.export import export_network_json
 from fourward import load, save
 from fourward.errors import ActivationError, CycleError, FileError, FourwardError, GraphError
 from fourward.exchange import from_neat, read_neat
-from fourward.exchange._neat import ACTIVATIONS, aggregation_factor
+from fourward.exchange._aggregations import aggregation_factor
+from fourward.exchange._neat import ACTIVATIONS
 from tests.exchange.helpers import assert_same
 
 ALL = sorted(neat.activations.ActivationFunctionSet().functions)
@@ -198,10 +199,21 @@ def test_aggregations(tmp_path):
     genome = make_genome(config, aggregation="mean")
     x = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert_same(from_neat(genome, config, dtype=torch.float64), outputs(genome, config, x), x)
-    genome.nodes[0].aggregation = "max"
-    with pytest.raises(GraphError, match="neuron 0 has the aggregation 'max' over 2 connections"):
+    genome.nodes[0].aggregation = "median"
+    with pytest.raises(GraphError, match="neuron 0 has the aggregation 'median' over 2 connections"):
         from_neat(genome, config)
     genome.connections[-1, 0].enabled = False
+    assert_same(from_neat(genome, config, dtype=torch.float64), outputs(genome, config, x), x)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "product"])
+@pytest.mark.parametrize("connections", [0, 1, 2, 5])
+def test_aggregations_that_are_no_sums(name, connections, tmp_path):
+    config = config_for(tmp_path, ["sin"], inputs=5)
+    genome = make_genome(config, aggregation=name, bias=0.2, response=-0.6)
+    for key in list(genome.connections)[connections:]:
+        genome.connections[key].enabled = False
+    x = torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert_same(from_neat(genome, config, dtype=torch.float64), outputs(genome, config, x), x)
 
 
@@ -272,5 +284,5 @@ def test_pickled_genomes_are_refused(tmp_path):
 
 def test_the_mean_of_no_terms_is_0():
     assert aggregation_factor(1, "mean", 0) == 1
-    with pytest.raises(GraphError, match="product"):
-        aggregation_factor(1, "product", 0)
+    with pytest.raises(GraphError, match="median"):
+        aggregation_factor(1, "median", 0)
