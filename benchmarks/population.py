@@ -31,7 +31,7 @@ from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward.study._timing import CudaClock, HostClock, median_seconds
 
 INPUTS, OUTPUTS = 8, 2
-SIZES, MEMBERS, ROWS = ("50,100", "500,5000"), (10, 1000, 10_000), (4, 100, 1000)
+SIZES, MEMBERS, ROWS = ("50,100", "500,5000"), (1, 10, 1000, 10_000), (4, 100, 1000)
 MOST_EDGES = 10**7  #: edges of a population that is measured: 1,000 members of 5,000 are, 10,000 aren't
 MOST_SECONDS = 0.3  #: a call of a rival takes about so long at most
 Call = Callable[[], Any]

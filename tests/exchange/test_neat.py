@@ -13,10 +13,11 @@ from neat.export import export_network_json
 
 from fourward import load, save
 from fourward.errors import ActivationError, CycleError, FileError, FourwardError, GraphError
-from fourward.exchange import from_neat, read_neat
+from fourward.exchange import from_neat, from_neat_recurrent, read_neat
 from fourward.exchange._aggregations import aggregation_factor
 from fourward.exchange._neat import ACTIVATIONS
 from tests.exchange.helpers import assert_same
+from tests.tolerance import assert_near
 
 ALL = sorted(neat.activations.ActivationFunctionSet().functions)
 SAVED = sorted(name for name, stages in ACTIVATIONS.items() if all(isinstance(function, str) for _, function in stages))
@@ -240,6 +241,28 @@ def test_a_genome_with_feedback_is_refused(tmp_path):
     }
     with pytest.raises(CycleError):
         from_neat(genome, config)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_genomes_with_feedback(seed, tmp_path):
+    """Loops, self-loops, aggregations, activations in several stages, neurons without connections into them."""
+    random.seed(seed)
+    config = config_for(tmp_path, ["tanh", "sin", "sigmoid"], inputs=3, outputs=2, feed_forward=False)
+    genome = make_genome(config)
+    for _ in range(30):
+        genome.mutate(config.genome_config)
+    genome.connections[0, 0] = genome.create_connection(config.genome_config, 0, 0, 10**6)
+    for key, node in genome.nodes.items():
+        node.aggregation = random.choice(["sum", "mean", "max", "min", "product"])
+        if key == 1 and seed == 0:
+            for connection in genome.connections.values():
+                connection.enabled = connection.enabled and connection.key[1] != 1
+    x = torch.from_numpy(np.random.default_rng(seed).normal(size=(12, 3)))
+    theirs = neat.nn.RecurrentNetwork.create(genome, config)
+    expected = torch.tensor([theirs.activate(row) for row in x.tolist()], dtype=torch.float64)
+    net = from_neat_recurrent(genome, config, dtype=torch.float64)
+    assert net.graph.num_feedback
+    assert_near(net(x)[0].detach(), expected)
 
 
 def export_genome(folder, seed=0):

@@ -14,9 +14,17 @@ from torch import Tensor
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError
 from fourward.exchange._aggregations import make_neurons
-from fourward.exchange._from_neurons import CustomActivations, Neuron, Stages, build_network, lookup_stages
+from fourward.exchange._from_neurons import (
+    CustomActivations,
+    Neuron,
+    Stages,
+    build_network,
+    build_recurrent,
+    lookup_stages,
+)
 from fourward.graph import _io
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 
 
 def _lelu(z: Tensor) -> Tensor:
@@ -79,15 +87,44 @@ def from_neat(genome: Any, config: Any, *, activations: CustomActivations = None
         options: Further keywords of FourWard.
     """
     keys = config.genome_config
+    neurons = [neuron for _, own in _express(genome, keys, activations) for neuron in own]
+    return build_network(list(keys.input_keys), list(keys.output_keys), neurons, **options)
+
+
+def from_neat_recurrent(
+    genome: Any, config: Any, *, activations: CustomActivations = None, **options: Any
+) -> Recurrent:
+    """Convert a genome to a network with the outputs of neat-python's RecurrentNetwork, from its reset on.
+
+    There a neuron sees the inputs of this step, and the values that all neurons had in the step before; neurons without
+    enabled connections into them remain 0. Everything else is as in `from_neat`.
+
+    Args:
+        genome: A neat.DefaultGenome, which may have feedback.
+        config: Its neat.Config.
+        activations: As in `from_neat`.
+        options: Further keywords of Recurrent.
+    """
+    keys, neurons = config.genome_config, list[Neuron]()
+    expressed = _express(genome, keys, activations)
+    for key, own in expressed:
+        has_sources = any(gene.enabled and target == key for (_, target), gene in genome.connections.items())
+        neurons += own if has_sources else [Neuron(key, ACTIVATIONS["identity"], 0.0, [])]
+    delayed = {key for key, _ in expressed}
+    return build_recurrent(list(keys.input_keys), list(keys.output_keys), neurons, delayed, **options)
+
+
+def _express(genome: Any, keys: Any, activations: CustomActivations) -> list[tuple[int, list[Neuron]]]:
+    """The neurons that an output depends on, and what each becomes."""
     expressed = {pair: gene.weight for pair, gene in genome.connections.items() if gene.enabled}
-    neurons: list[Neuron] = []
-    nodes = count(1 + max(genome.nodes, default=0))
+    neurons, nodes = [], count(1 + max(genome.nodes, default=0))
     for key in _required_neurons(keys.output_keys, expressed, set(keys.input_keys)):
         gene = genome.nodes[key]
         incoming = [(source, weight) for (source, target), weight in expressed.items() if target == key]
         stages = lookup_stages(gene.activation, key, ACTIVATIONS, activations)
-        neurons += make_neurons(key, stages, gene.aggregation, gene.bias, gene.response, incoming, nodes)
-    return build_network(list(keys.input_keys), list(keys.output_keys), neurons, **options)
+        own = make_neurons(key, stages, gene.aggregation, gene.bias, gene.response, incoming, nodes)
+        neurons.append((key, own))
+    return neurons
 
 
 def read_neat(
