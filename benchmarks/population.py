@@ -16,7 +16,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,25 @@ from fourward.study._timing import CudaClock, HostClock, median_seconds
 INPUTS, OUTPUTS = 8, 2
 SIZES, MEMBERS, ROWS = ("50,100", "500,5000"), (1, 10, 1000, 10_000), (4, 100, 1000)
 MOST_EDGES = 10**7  #: edges of a population that is measured: 1,000 members of 5,000 are, 10,000 aren't
+MANY_EDGES = 2 * 10**6  #: of a population whose genes take seconds to read, so that it is built in one round
 MOST_SECONDS = 0.3  #: a call of a rival takes about so long at most
 Call = Callable[[], Any]
+
+
+@lru_cache(maxsize=1)  # millions of genes, which cells that differ in rows share
+def make_members(members: int, nodes: int, edges: int, device: str) -> tuple[list[Any], Any, fw.Population]:
+    """Genomes, their config and their population."""
+    config = neat_config(INPUTS, OUTPUTS)
+    genomes = random_genomes(members, nodes, edges, config)
+    return genomes, config, fw.exchange.neat_population(genomes, config, device=device)
 
 
 class Cell:
     """A population, its genomes, and a batch."""
 
     def __init__(self, members: int, nodes: int, edges: int, rows: int, device: str) -> None:
-        self.config, self.device = neat_config(INPUTS, OUTPUTS), device
-        self.genomes = random_genomes(members, nodes, edges, self.config)
-        self.pop = fw.exchange.neat_population(self.genomes, self.config, device=device)
+        self.device = device
+        self.genomes, self.config, self.pop = make_members(members, nodes, edges, device)
         self.x = torch.randn(rows, INPUTS, generator=torch.Generator().manual_seed(0)).to(device)
         self.what = {"members": members, "nodes": nodes, "edges": edges, "rows": rows}
 
@@ -210,7 +218,8 @@ def measure(cell: Cell, rivals: Mapping[str, Any], clock: Any) -> dict[str, Any]
     with torch.no_grad():
         times = {"forward": median_seconds(forward, min_rounds=3, clock=clock)}
     times["train"] = median_seconds(steps, min_rounds=3, clock=clock)
-    times["build"] = median_seconds(builds, min_rounds=3, clock=clock)
+    rounds = 1 if cell.what["members"] * cell.what["edges"] > MANY_EDGES else 3
+    times["build"] = median_seconds(builds, min_rounds=rounds, clock=clock)
     scaled = {
         kind: {name: seconds * len(cell.pop) / counts[name] for name, seconds in own.items()}
         for kind, own in times.items()
@@ -363,14 +372,17 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
                 print(
                     f"{members:,} members of {edges:,} edges, {rows:,} rows: {ratio:,.0f} times neat-python", flush=True
                 )
-                write_results(name, data, folder)
+                _write(name, data, folder)
     if options.generations:
         data["neat"] = evolve(options.generations)
         share = data["neat"]["parts"]["evaluation"] / data["neat"]["seconds"]
         print(f"{share:.0%} of {options.generations} generations is evaluation", flush=True)
-    path = write_results(name, data, folder)
-    path.with_suffix(".md").write_text(report(data))
+        _write(name, data, folder)
     return data
+
+
+def _write(name: str, data: Mapping[str, Any], folder: Path) -> None:
+    write_results(name, data, folder).with_suffix(".md").write_text(report(data))
 
 
 if __name__ == "__main__":
