@@ -126,27 +126,28 @@ def _add_folded(
         ((p, neuron) for p, neuron in added if neuron.activation), key=lambda pair: (pair[0], pair[1].node)
     )
     links = [(p, u, neuron.node, w) for p, neuron in added for u, w in neuron.incoming]
-    sizes, new_sizes = np.diff(genomes.neuron_start), np.bincount([p for p, _ in neurons], minlength=genomes.members)
-    edge_sizes, new_edge_sizes = (
-        np.diff(genomes.edge_start),
-        np.bincount([e[0] for e in links], minlength=genomes.members),
-    )
-    order, edge_order = _behind(sizes, [p for p, _ in neurons]), _behind(edge_sizes, [e[0] for e in links])
+    sizes, edge_sizes = np.diff(genomes.neuron_start), np.diff(genomes.edge_start)
+    more, more_edges = (np.bincount([x[0] for x in new], minlength=genomes.members) for new in (neurons, links))
+    order, edge_order = _behind(sizes, [p for p, _ in neurons]), _behind(edge_sizes, [link[0] for link in links])
     first_label = 1 + max(int(genomes.label.max()), len(genomes.inputs))
     codes = [activations.index(f"added {neuron.activation}") for _, neuron in neurons]
-    by_neuron = (
-        (genomes.label, [first_label + neuron.node for _, neuron in neurons]), (genomes.activation, codes),
-        (aggregation, [len(aggregations) - 1] * len(neurons)), (genomes.bias, [neuron.bias for _, neuron in neurons]),
-        (genomes.response, [1.0] * len(neurons)),
-    )  # fmt: skip
+
+    def extend(old: Any, new: Sequence[float]) -> Any:
+        return np.concatenate((old, np.array(new, old.dtype)))[order]
+
     ends = np.array([(u, v) for _, u, v, _ in links], np.int64).reshape(-1, 2)
-    weight = np.concatenate((genomes.weight, [w for *_, w in links]))[edge_order]
-    result = FlatGenomes(
-        genomes.inputs, starts(sizes + new_sizes),
-        *(np.concatenate((old, np.array(new, old.dtype)))[order] for old, new in by_neuron),
-        starts(edge_sizes + new_edge_sizes), np.concatenate((genomes.edges, ends))[edge_order],
-        weight, genomes.outputs, activations, aggregations,
-    )  # fmt: skip
+    result = genomes._replace(
+        neuron_start=starts(sizes + more),
+        label=extend(genomes.label, [first_label + neuron.node for _, neuron in neurons]),
+        activation=extend(genomes.activation, codes),
+        aggregation=extend(aggregation, [len(aggregations) - 1] * len(neurons)),
+        bias=extend(genomes.bias, [neuron.bias for _, neuron in neurons]),
+        response=extend(genomes.response, [1.0] * len(neurons)),
+        edge_start=starts(edge_sizes + more_edges),
+        edges=np.concatenate((genomes.edges, ends))[edge_order],
+        weight=np.concatenate((genomes.weight, [w for *_, w in links]))[edge_order],
+        aggregations=aggregations,
+    )
     used, code = np.unique(result.activation, return_inverse=True)
     result = result._replace(activation=code, activations=[activations[k] for k in used.tolist()])
     return result, edge_order < len(genomes.edges), order < len(genomes.label)

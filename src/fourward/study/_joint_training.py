@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fourward.errors import TrainingError
+from fourward.nn._fourward import FourWard
 from fourward.nn._population import Population
 from fourward.study._datasets import Split
 from fourward.train._trainer import describe_divergence, epoch_order
@@ -47,13 +48,15 @@ class JointModel(nn.Module):
     @torch.no_grad()
     def write_back(self, models: Sequence[nn.Sequential]) -> None:
         """Copy the parameters of each member to its module."""
-        for p, (before, net, after) in enumerate(models):
-            member = self.population[p]
+        for p, (model, member) in enumerate(zip(models, self.population, strict=True)):
+            before, net, after = model
+            assert isinstance(net, FourWard)
             net.load_edge_weights(member.weight, member.bias)
             for adapter, weight, bias in (
                 (before, self.before, self.before_bias),
                 (after, self.after, self.after_bias),
             ):
+                assert isinstance(adapter, nn.Linear)
                 adapter.weight.copy_(weight[p])
                 adapter.bias.copy_(bias[p, 0])
 
