@@ -33,7 +33,9 @@ from fourward.study._timing import CudaClock, HostClock, median_seconds
 INPUTS, OUTPUTS = 8, 2
 SIZES, MEMBERS, ROWS = ("50,100", "500,5000"), (1, 10, 1000, 10_000), (4, 100, 1000)
 MOST_EDGES = 10**7  #: edges of a population that is measured: 1,000 members of 5,000 are, 10,000 aren't
-MANY_EDGES = 2 * 10**6  #: of a population whose genes take seconds to read, so that it is built in one round
+MANY_EDGES = (
+    2 * 10**6
+)  #: edges of a population above which it is built in one round, since its genes take seconds to read
 MOST_SECONDS = 0.3  #: a call of a rival takes about so long at most
 Call = Callable[[], Any]
 

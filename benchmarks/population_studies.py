@@ -29,10 +29,10 @@ import fourward as fw
 from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward.study import TOPOLOGIES, matched_graph
 from fourward.study._datasets import Split, load_split
-from fourward.study._joint_training import fit_together
 from fourward.study._timing import median_seconds
 from fourward.study._topologies import FRACTIONS, TRAINING, ablation_curve, build, removed_edges
 from fourward.train import fit
+from fourward.train._joint_fit import fit_together
 
 Call = Callable[[], Any]
 DRAWS = 5
@@ -42,18 +42,19 @@ ABLATED = (50, 0.08)  #: nodes and density of the network whose edges are ablate
 def training(data: str, epochs: int) -> dict[str, Call]:
     """All topologies on a data set, alone and together; both return the losses of each after every epoch."""
     samples, dags = load_split(data, 0), [matched_graph(name, 0) for name in TOPOLOGIES]
+    validation = samples.validation_x, samples.validation_y
+    options: dict[str, Any] = {"validation": validation, "epochs": epochs, "seed": 0, **TRAINING}
 
     def alone() -> list[list[float]]:
-        validation, losses = (samples.validation_x, samples.validation_y), []
+        losses = []
         for dag in dags:
             model, _ = build(dag, samples, 0)
-            history = fit(model, samples.x, samples.y, validation=validation, epochs=epochs, seed=0, **TRAINING)
-            losses.append(history.train_loss)
+            losses.append(fit(model, samples.x, samples.y, **options).train_loss)
         return losses
 
     def together() -> list[list[float]]:
         models = [build(dag, samples, 0)[0] for dag in dags]
-        return [curves.train_loss for curves in fit_together(models, samples, epochs=epochs, seed=0, **TRAINING)]
+        return [curves.train_loss for curves in fit_together(models, samples.x, samples.y, **options)]
 
     np.testing.assert_allclose(together(), alone(), rtol=1e-3)
     return {"one by one": alone, "population": together}
@@ -82,11 +83,11 @@ def _curve_by_population(model: Any, net: fw.FourWard, samples: Split, rng: np.r
         for fraction, count in zip(FRACTIONS, counts, strict=True)
         for _ in range(count)
     ]
-    kept, (before, _, after) = np.concatenate([np.flatnonzero(mask) for mask in masks]), model
+    edges, (before, _, after) = np.concatenate([np.flatnonzero(mask) for mask in masks]), model
     assert net.bias is not None
     pop = fw.Population.from_arrays(
-        net.dag.edges[kept], np.cumsum([0, *(mask.sum() for mask in masks)]), net.dag.num_nodes,
-        inputs=net.dag.inputs, outputs=net.dag.outputs, weight=net.weight.detach()[torch.from_numpy(kept)],
+        net.dag.edges[edges], np.cumsum([0, *(mask.sum() for mask in masks)]), net.dag.num_nodes,
+        inputs=net.dag.inputs, outputs=net.dag.outputs, weight=net.weight.detach()[torch.from_numpy(edges)],
         bias=net.bias.detach().repeat(len(masks)), activation="relu",
     )  # fmt: skip
     predicted = after(pop(before(samples.validation_x))).argmax(-1)

@@ -311,6 +311,6 @@ def test_a_dry_run_of_hybrid_evolution(tmp_path):
     assert neat_hybrid.interval([1e-2, 1e-4])[0] == pytest.approx(1e-3)
     text = (tmp_path / "neat-hybrid.md").read_text()
     assert text.count(" of 2 |") == 12
-    again = neat_hybrid.main(["--seeds", "1", "--generations", "3", "--genomes", "20"], tmp_path)
-    for name, runs in again["tasks"].items():
+    repeated = neat_hybrid.main(["--seeds", "1", "--generations", "3", "--genomes", "20"], tmp_path)
+    for name, runs in repeated["tasks"].items():
         assert runs[0]["lamarckian"]["error"] == data["tasks"][name][0]["lamarckian"]["error"], "seeded"

@@ -5,7 +5,6 @@ import torch
 from fourward import generate
 from fourward.errors import OptionError
 from fourward.study._datasets import DATASETS, load_split
-from fourward.study._joint_training import fit_together
 from fourward.study._store import Store
 from fourward.study._topologies import (
     Topologies,
@@ -17,6 +16,7 @@ from fourward.study._topologies import (
     run_topologies,
     run_topology,
 )
+from fourward.train._joint_fit import fit_together
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -106,11 +106,12 @@ def test_a_member_that_diverges_fails_alone():
     with torch.no_grad():
         models[1][0].weight[0, 0] = torch.inf
     options = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-2, "weight_decay": 0.0, "seed": 0}
-    curves = fit_together(models, samples, **options)
+    options["validation"] = samples.validation_x, samples.validation_y
+    curves = fit_together(models, samples.x, samples.y, **options)
     assert [curve.error is None for curve in curves] == [True, False, True]
     assert "the loss became nan in epoch 1" in str(curves[1].error)
     alone = build(generate.layered_mlp([4, 6, 3]), samples, 2)[0]
-    (own,) = fit_together([alone], samples, **options)
+    (own,) = fit_together([alone], samples.x, samples.y, **options)
     assert curves[2].train_loss == pytest.approx(own.train_loss, rel=1e-5)
 
 

@@ -53,8 +53,8 @@ def fold_terms(
         nodes: New nodes.
     """
     if not terms:
-        one = Added(next(nodes), "identity", 1.0, ())
-        return [one], [(one.node, 1.0)]
+        constant = Added(next(nodes), "identity", 1.0, ())
+        return [constant], [(constant.node, 1.0)]
     added: list[Added] = []
     value = [(terms[0], 1.0)]  # the aggregation of the terms so far
     for term in terms[1:]:

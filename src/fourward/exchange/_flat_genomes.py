@@ -109,8 +109,8 @@ def fold_aggregations(genomes: FlatGenomes) -> tuple[FlatGenomes, BoolArray, Boo
         terms = [Added(next(nodes[p]), "identity", 0.0, ()) for _ in own]  # their edges are those of the genes
         edges[own, 1] = [term.node for term in terms]
         name = genomes.aggregations[genomes.aggregation[n]]
-        more, value = fold_terms(name, [term.node for term in terms], nodes[p])
-        added += [(p, neuron) for neuron in (*terms, *more)]
+        others, value = fold_terms(name, [term.node for term in terms], nodes[p])
+        added += [(p, neuron) for neuron in (*terms, *others)]
         added.append((p, Added(inputs + n - int(start[p]), "", 0.0, value)))  # edges into the neuron itself
     return _add_folded(genomes._replace(edges=edges), folded, added)
 
@@ -127,8 +127,13 @@ def _add_folded(
     )
     links = [(p, u, neuron.node, w) for p, neuron in added for u, w in neuron.incoming]
     sizes, edge_sizes = np.diff(genomes.neuron_start), np.diff(genomes.edge_start)
-    more, more_edges = (np.bincount([x[0] for x in new], minlength=genomes.members) for new in (neurons, links))
-    order, edge_order = _behind(sizes, [p for p, _ in neurons]), _behind(edge_sizes, [link[0] for link in links])
+    neuron_counts, edge_counts = (
+        np.bincount([x[0] for x in new], minlength=genomes.members) for new in (neurons, links)
+    )
+    order, edge_order = (
+        _order_by_member(sizes, [p for p, _ in neurons]),
+        _order_by_member(edge_sizes, [link[0] for link in links]),
+    )
     first_label = 1 + max(int(genomes.label.max()), len(genomes.inputs))
     codes = [activations.index(f"added {neuron.activation}") for _, neuron in neurons]
 
@@ -137,13 +142,13 @@ def _add_folded(
 
     ends = np.array([(u, v) for _, u, v, _ in links], np.int64).reshape(-1, 2)
     result = genomes._replace(
-        neuron_start=starts(sizes + more),
+        neuron_start=starts(sizes + neuron_counts),
         label=extend(genomes.label, [first_label + neuron.node for _, neuron in neurons]),
         activation=extend(genomes.activation, codes),
         aggregation=extend(aggregation, [len(aggregations) - 1] * len(neurons)),
         bias=extend(genomes.bias, [neuron.bias for _, neuron in neurons]),
         response=extend(genomes.response, [1.0] * len(neurons)),
-        edge_start=starts(edge_sizes + more_edges),
+        edge_start=starts(edge_sizes + edge_counts),
         edges=np.concatenate((genomes.edges, ends))[edge_order],
         weight=np.concatenate((genomes.weight, [w for *_, w in links]))[edge_order],
         aggregations=aggregations,
@@ -153,7 +158,7 @@ def _add_folded(
     return result, edge_order < len(genomes.edges), order < len(genomes.label)
 
 
-def _behind(sizes: IntArray, new_members: Sequence[int]) -> IntArray:
+def _order_by_member(sizes: IntArray, new_members: Sequence[int]) -> IntArray:
     """The order that puts new elements of some members, listed after all old ones, behind the old ones of each."""
     member = np.concatenate((np.repeat(np.arange(len(sizes)), sizes), np.array(new_members, np.int64)))
     return np.argsort(member, kind="stable")

@@ -15,11 +15,11 @@ from fourward.graph._dag import Dag
 from fourward.nn._fourward import FourWard
 from fourward.study._cluster import run_all
 from fourward.study._datasets import DATASETS, Split, load_split
-from fourward.study._joint_training import fit_together
 from fourward.study._matched import CONNECTOME, TOPOLOGIES, matched_graph
 from fourward.study._protocol import Key
 from fourward.study._run import Progress, Summary
 from fourward.study._store import Store
+from fourward.train._joint_fit import fit_together
 from fourward.train._model import linear
 
 EXPERIMENT = "topologies"
@@ -99,7 +99,9 @@ def run_together(keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | Exc
     seed, epochs = keys[0]["seed"], keys[0]["epochs"]
     dags, samples = [matched_graph(key["topology"], seed) for key in keys], load_split(keys[0]["data"], seed)
     built = [build(dag, samples, seed) for dag in dags]
-    curves = fit_together([model for model, _ in built], samples, epochs=epochs, seed=seed, **TRAINING)
+    validation = samples.validation_x, samples.validation_y
+    options: dict[str, Any] = {"validation": validation, "epochs": epochs, "seed": seed, **TRAINING}
+    curves = fit_together([model for model, _ in built], samples.x, samples.y, **options)
     return [
         error or _results(key, model, net, samples, train_loss, val_loss)
         for key, (model, net), (train_loss, val_loss, error) in zip(keys, built, curves, strict=True)

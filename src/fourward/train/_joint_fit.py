@@ -12,7 +12,6 @@ from torch.nn import functional
 from fourward.errors import TrainingError
 from fourward.nn._fourward import FourWard
 from fourward.nn._population import Population
-from fourward.study._datasets import Split
 from fourward.train._trainer import describe_divergence, epoch_order
 
 EVALUATED_ROWS = 1024  #: samples of a batch that is evaluated
@@ -70,8 +69,10 @@ def _stack(adapters: Sequence[nn.Linear]) -> tuple[nn.Parameter, nn.Parameter]:
 
 def fit_together(
     models: Sequence[nn.Sequential],
-    samples: Split,
+    x: Tensor,
+    y: Tensor,
     *,
+    validation: tuple[Tensor, Tensor],
     epochs: int,
     batch_size: int,
     learning_rate: float,
@@ -85,14 +86,16 @@ def fit_together(
 
     Args:
         models: The models, which end trained, in eval mode.
-        samples: What they are trained and validated on.
+        x: Features (n, features).
+        y: Class indices (n,).
+        validation: Validation x and y, evaluated after each epoch.
         epochs: As in `fit`, as all below.
         batch_size: Samples per step.
         learning_rate: The maximum of the schedule.
         weight_decay: Weight decay of AdamW.
         seed: Seed of the order of the samples.
     """
-    joint, count = JointModel(models), len(samples.x)
+    joint, count = JointModel(models), len(x)
     optimizer = torch.optim.AdamW(joint.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=learning_rate, total_steps=epochs * -(-count // batch_size)
@@ -101,14 +104,14 @@ def fit_together(
     for epoch in range(epochs):
         total = torch.zeros(len(models), dtype=torch.float64)
         for rows in epoch_order(count, seed, epoch).split(batch_size):
-            losses = _summed_losses(joint(samples.x[rows]), samples.y[rows])
+            losses = _summed_losses(joint(x[rows]), y[rows])
             total += losses.detach()
             optimizer.zero_grad()
             losses.backward(losses.new_full((len(models),), 1 / len(rows)))
             optimizer.step()
             schedule.step()
         train_losses.append(total / count)
-        val_losses.append(_evaluate(joint, samples.validation_x, samples.validation_y))
+        val_losses.append(_evaluate(joint, *validation))
     joint.write_back(models)
     curves = zip(torch.stack(train_losses, 1).tolist(), torch.stack(val_losses, 1).tolist(), strict=True)
     return [
