@@ -109,8 +109,8 @@ def fold_aggregations(genomes: FlatGenomes) -> tuple[FlatGenomes, BoolArray, Boo
         terms = [Added(next(nodes[p]), "identity", 0.0, ()) for _ in own]  # their edges are those of the genes
         edges[own, 1] = [term.node for term in terms]
         name = genomes.aggregations[genomes.aggregation[n]]
-        others, value = fold_terms(name, [term.node for term in terms], nodes[p])
-        added += [(p, neuron) for neuron in (*terms, *others)]
+        further, value = fold_terms(name, [term.node for term in terms], nodes[p])
+        added += [(p, neuron) for neuron in (*terms, *further)]
         added.append((p, Added(inputs + n - int(start[p]), "", 0.0, value)))  # edges into the neuron itself
     return _add_folded(genomes._replace(edges=edges), folded, added)
 
