@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,16 @@ bias_mutate_rate = 0.7
 bias_replace_rate = 0.1
 compatibility_disjoint_coefficient = 1.0
 compatibility_weight_coefficient = 0.5
-conn_add_prob = 0.5
-conn_delete_prob = 0.3
+conn_add_prob = {conn_add}
+conn_delete_prob = {conn_delete}
 enabled_default = True
 enabled_mutate_rate = 0.01
 enabled_rate_to_false_add = 0.0
 enabled_rate_to_true_add = 0.0
 feed_forward = True
 initial_connection = full_direct
-node_add_prob = 0.2
-node_delete_prob = 0.2
+node_add_prob = {node_add}
+node_delete_prob = {node_delete}
 num_hidden = 0
 num_inputs = {inputs}
 num_outputs = {outputs}
@@ -79,11 +80,18 @@ min_species_size = 2
 """
 
 
-def neat_config(inputs: int, outputs: int, size: int = 150, threshold: float = 1e9) -> Any:
+#: Probabilities of structural mutations under which genomes stay small, and those of docs/howto/populations.md.
+SMALL = {"conn_add": 0.5, "conn_delete": 0.3, "node_add": 0.2, "node_delete": 0.2}
+GROWING = {"conn_add": 0.6, "conn_delete": 0.2, "node_add": 0.5, "node_delete": 0.1}
+
+
+def neat_config(
+    inputs: int, outputs: int, size: int = 150, threshold: float = 1e9, rates: Mapping[str, float] = SMALL
+) -> Any:
     """A neat.Config; evolution ends when a fitness reaches the threshold."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.ini"
-        path.write_text(_TEXT.format(inputs=inputs, outputs=outputs, size=size, threshold=threshold))
+        path.write_text(_TEXT.format(inputs=inputs, outputs=outputs, size=size, threshold=threshold, **rates))
         return neat.Config(*_PARTS, str(path))
 
 

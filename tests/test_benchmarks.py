@@ -13,7 +13,19 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import digits_by_row, gpu, gpu_cells, gpu_large, latency, mnist, population, recurrent, storage
+from benchmarks import (
+    digits_by_row,
+    gpu,
+    gpu_cells,
+    gpu_large,
+    latency,
+    mnist,
+    neat_hybrid,
+    population,
+    population_studies,
+    recurrent,
+    storage,
+)
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import Dag, FourWard, connectomes, generate
@@ -269,7 +281,10 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     data = population.main(words, tmp_path)
     assert data["cells"][0]["forward"].keys() == {"fourward", *population.RIVALS}
     assert data["cells"][0]["measured members"]["neat-python"] == 4
-    assert 0 < data["neat"]["share"] < 1
+    neat_run = data["neat"]
+    assert sum(neat_run["parts"].values()) == pytest.approx(neat_run["seconds"])
+    assert neat_run["parts"].keys() == {"evaluation", "reproduction", "speciation", "other"}
+    assert min(neat_run["parts"].values()) > 0 < neat_run["evaluation by neat-python"]
     text = (tmp_path / "population.md").read_text()
     assert text.count("| 5 | 14, 20 | 3 |") == 3
     padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
@@ -286,3 +301,28 @@ def test_large_graphs_of_the_gpu_benchmark():
     result = gpu_large.measure(300_000, [2], "cpu")
     assert [step["activations"] for step in result["steps"]] == ["float32", "bfloat16"]
     assert result["edges"] >= 300_000
+
+
+def test_a_dry_run_of_studies_with_populations(monkeypatch, tmp_path):
+    monkeypatch.setattr(population_studies, "median_seconds", lambda calls, **_: _call_once(calls))
+    data = population_studies.main(["--data", "wine", "--epochs", "1", "--rows", "5"], tmp_path)
+    assert list(data["cells"]) == ["training, wine", "removals, wine", "ablations, 5 rows"]
+    assert "| training, wine | 1e+03 | 1e+03 | 1 |" in (tmp_path / "population-studies.md").read_text()
+
+
+def test_a_dry_run_of_hybrid_evolution(tmp_path):
+    data = neat_hybrid.main(["--seeds", "2", "--generations", "3", "--genomes", "20"], tmp_path)
+    for runs in data["tasks"].values():
+        for run in runs:
+            assert len(run["lamarckian"]["error"]) == len(run["baldwinian"]["error"]) == 3
+            assert run["neat"]["seconds"][-1] >= run["lamarckian"]["seconds"][-1]
+            for own in run.values():
+                assert own["seconds"] == sorted(own["seconds"])
+    table = neat_hybrid.final_errors(data["tasks"]["xor"], 3)
+    assert next(iter(table)) == "NEAT, as many generations"
+    assert neat_hybrid.interval([1e-2, 1e-4])[0] == pytest.approx(1e-3)
+    text = (tmp_path / "neat-hybrid.md").read_text()
+    assert text.count(" of 2 |") == 12
+    repeated = neat_hybrid.main(["--seeds", "1", "--generations", "3", "--genomes", "20"], tmp_path)
+    for name, runs in repeated["tasks"].items():
+        assert runs[0]["lamarckian"]["error"] == data["tasks"][name][0]["lamarckian"]["error"], "seeded"

@@ -13,9 +13,11 @@ from neat.export import export_network_json
 
 from fourward import load, save
 from fourward.errors import ActivationError, CycleError, FileError, FourwardError, GraphError
-from fourward.exchange import from_neat, read_neat
-from fourward.exchange._neat import ACTIVATIONS, aggregation_factor
+from fourward.exchange import from_neat, from_neat_recurrent, read_neat
+from fourward.exchange._aggregations import aggregation_factor
+from fourward.exchange._neat import ACTIVATIONS
 from tests.exchange.helpers import assert_same
+from tests.tolerance import assert_near
 
 ALL = sorted(neat.activations.ActivationFunctionSet().functions)
 SAVED = sorted(name for name, stages in ACTIVATIONS.items() if all(isinstance(function, str) for _, function in stages))
@@ -198,10 +200,21 @@ def test_aggregations(tmp_path):
     genome = make_genome(config, aggregation="mean")
     x = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert_same(from_neat(genome, config, dtype=torch.float64), outputs(genome, config, x), x)
-    genome.nodes[0].aggregation = "max"
-    with pytest.raises(GraphError, match="neuron 0 has the aggregation 'max' over 2 connections"):
+    genome.nodes[0].aggregation = "median"
+    with pytest.raises(GraphError, match="neuron 0 has the aggregation 'median' over 2 connections"):
         from_neat(genome, config)
     genome.connections[-1, 0].enabled = False
+    assert_same(from_neat(genome, config, dtype=torch.float64), outputs(genome, config, x), x)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "product"])
+@pytest.mark.parametrize("connections", [0, 1, 2, 5])
+def test_aggregations_that_are_no_sums(name, connections, tmp_path):
+    config = config_for(tmp_path, ["sin"], inputs=5)
+    genome = make_genome(config, aggregation=name, bias=0.2, response=-0.6)
+    for key in list(genome.connections)[connections:]:
+        genome.connections[key].enabled = False
+    x = torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert_same(from_neat(genome, config, dtype=torch.float64), outputs(genome, config, x), x)
 
 
@@ -228,6 +241,28 @@ def test_a_genome_with_feedback_is_refused(tmp_path):
     }
     with pytest.raises(CycleError):
         from_neat(genome, config)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_genomes_with_feedback(seed, tmp_path):
+    """Loops, self-loops, aggregations, activations in several stages, neurons without connections into them."""
+    random.seed(seed)
+    config = config_for(tmp_path, ["tanh", "sin", "sigmoid"], inputs=3, outputs=2, feed_forward=False)
+    genome = make_genome(config)
+    for _ in range(30):
+        genome.mutate(config.genome_config)
+    genome.connections[0, 0] = genome.create_connection(config.genome_config, 0, 0, 10**6)
+    for key, node in genome.nodes.items():
+        node.aggregation = random.choice(["sum", "mean", "max", "min", "product"])
+        if key == 1 and seed == 0:
+            for connection in genome.connections.values():
+                connection.enabled = connection.enabled and connection.key[1] != 1
+    x = torch.from_numpy(np.random.default_rng(seed).normal(size=(12, 3)))
+    theirs = neat.nn.RecurrentNetwork.create(genome, config)
+    expected = torch.tensor([theirs.activate(row) for row in x.tolist()], dtype=torch.float64)
+    net = from_neat_recurrent(genome, config, dtype=torch.float64)
+    assert net.graph.num_feedback
+    assert_near(net(x)[0].detach(), expected)
 
 
 def export_genome(folder, seed=0):
@@ -272,5 +307,5 @@ def test_pickled_genomes_are_refused(tmp_path):
 
 def test_the_mean_of_no_terms_is_0():
     assert aggregation_factor(1, "mean", 0) == 1
-    with pytest.raises(GraphError, match="product"):
-        aggregation_factor(1, "product", 0)
+    with pytest.raises(GraphError, match="median"):
+        aggregation_factor(1, "median", 0)

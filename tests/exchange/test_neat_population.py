@@ -61,6 +61,32 @@ def test_means(tmp_path):
     assert_near(neat_population(genomes, config, dtype=torch.float64)(x).detach(), want)
 
 
+def test_aggregations_that_are_no_sums(tmp_path):
+    """Genomes mutated at random, whose neurons have any aggregation; training changes their genes alone."""
+    genomes, config = evolved(tmp_path, ["tanh", "sin"])
+    names = ("sum", "mean", "max", "min", "product")
+    for genome in genomes:
+        for node in genome.nodes.values():
+            node.aggregation = random.choice(names)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 3)))
+    pop = neat_population(genomes, config, dtype=torch.float64)
+    y = pop(x)
+    for p, genome in enumerate(genomes):
+        assert_near(y[p].detach(), outputs(genome, config, x))
+        assert_near(from_neat(genome, config, dtype=torch.float64)(x).detach(), y[p].detach())
+        assert set(genome.nodes) <= set(pop.dag(p).labels)
+    optimizer = torch.optim.SGD(pop.parameters(), lr=1e-3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (pop(x) - 0.3).square().mean((1, 2)).sum().backward()
+        optimizer.step()
+    pop.write_back()
+    y = pop(x).detach()
+    assert not torch.equal(y, neat_population(evolved(tmp_path, ["tanh", "sin"])[0], config, dtype=torch.float64)(x))
+    for p, genome in enumerate(genomes):
+        assert_near(outputs(genome, config, x), y[p])
+
+
 def test_trained_parameters_go_back_to_the_genes(tmp_path):
     """Also where activations are split into several neurons, whose parameters training leaves alone."""
     genomes, config = evolved(tmp_path, ["tanh", "sin", "sigmoid", "softplus"])

@@ -9,7 +9,7 @@ from fourward.exchange import from_tensorneat, tensorneat_population
 from tests.tolerance import assert_near
 
 ACTIVATIONS = ("tanh", "scaled_sigmoid", "relu_", "sin")
-AGGREGATIONS = ("sum", "mean")
+AGGREGATIONS = ("sum", "mean", "max", "product", "min")
 
 
 def state(members=6, inputs=3, outputs=2, rows=12, seed=0):
@@ -21,7 +21,7 @@ def state(members=6, inputs=3, outputs=2, rows=12, seed=0):
         hidden = np.sort(rng.permutation(np.arange(inputs + outputs, 40))[: rng.integers(0, rows - inputs - outputs)])
         keys = [*range(inputs + outputs), *hidden.tolist()]
         order = [*range(inputs), *rng.permutation(hidden).tolist(), *range(inputs, inputs + outputs)]
-        genes = [(key, *rng.normal(size=2), rng.integers(0, 2), rng.integers(-1 if key > 4 else 0, 4)) for key in keys]
+        genes = [(key, *rng.normal(size=2), rng.integers(0, 5), rng.integers(-1 if key > 4 else 0, 4)) for key in keys]
         pairs = [(u, v) for j, v in enumerate(order) for u in order[:j] if v >= inputs and rng.random() < 0.3][:40]
         links = [(u, v, w) for (u, v), w in zip(pairs, rng.normal(size=len(pairs)), strict=True)]
         nodes[p, rng.permutation(rows)[: len(keys)]] = genes
@@ -66,7 +66,7 @@ def test_what_is_refused():
         ({"inputs": 9}, FileError, "expected the nodes 0 to 10 in each genome"),
         ({"inputs": 0}, FileError, "expected the nodes"),
         ({"activation_options": ("tanh",)}, FileError, "among the 1 of activation_options"),
-        ({"aggregation_options": ("sum", "max")}, GraphError, "the aggregation 'max'"),
+        ({"aggregation_options": ("sum", "maxabs", "sum", "sum", "sum")}, GraphError, "the aggregation 'maxabs'"),
     ):
         arguments = {"nodes": nodes, "conns": conns, "inputs": 3, "outputs": 2} | OPTIONS | change
         with pytest.raises(error, match=message):

@@ -62,8 +62,9 @@ def test_members_are_networks_of_their_own():
     assert torch.equal(pop(X), y), "pop[0] is a copy"
     with pytest.raises(IndexError):
         pop[5]
-    with pytest.raises(OptionError, match="integer index"):
-        pop["a"]
+    for index in ("a", True, slice(0, 2)):
+        with pytest.raises(OptionError, match="integer index"):
+            pop[index]
 
 
 def test_networks_bring_their_parameters_and_graphs_draw_theirs():
@@ -329,6 +330,14 @@ def test_replacing_keeps_moments():
         pop.replace({0: random_dag(1, inputs=3)})
     with pytest.raises(IndexError):
         pop.replace({5: DAGS[0]})
+    before = pop(X)
+    with pytest.raises(
+        OptionError, match=r"^replacing 4, 2, where member 0 is the first of these: member 1 has no bias"
+    ):
+        pop.replace({4: DAGS[0], 2: FourWard(DAGS[1], bias=False)})
+    assert torch.equal(pop(X), before), "an error leaves everything as it was"
+    with pytest.raises(OptionError, match="expected a dict from index to network, got a list"):
+        pop.replace([DAGS[0]])
     pop.replace({})
 
 
@@ -437,3 +446,52 @@ def test_commands_say_that_a_file_holds_a_population(tmp_path):
     fw.save(population(), tmp_path / "p.safetensors")
     with pytest.raises(FileError, match=r"a population of 5 networks; expected a single network.*pop\[i\]"):
         load_network(tmp_path / "p.safetensors")
+
+
+@pytest.mark.parametrize("engine", ["cpu", "torch", "reference"])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("separate", [False, True])
+def test_no_samples_and_no_edges(engine, count, separate):
+    """One member, members that are an input and a neuron apart, and members of one node."""
+    apart = Dag.from_arrays(np.empty((0, 2), int), labels=2, inputs=[0], outputs=[1])
+    for dag in (apart, fw.generate.complete(1), fw.generate.layered_mlp([1, 2, 1])):
+        pop = Population([dag] * count, engine=engine, seed=0)
+        for batch in (0, 2):
+            pop.zero_grad()
+            x = torch.ones((count, batch, 1) if separate else (batch, 1), requires_grad=True)
+            y = pop(x)
+            assert y.shape == (count, batch, 1)
+            for p, net in enumerate(pop):
+                assert_near(y[p].detach(), net(x[p] if separate else x).detach())
+            y.sum().backward()
+            grads = [parameter.grad for parameter in (pop.weight, pop.bias, x)]
+            assert all(grad is None or grad.isfinite().all() for grad in grads)
+            if not batch:
+                assert all(grad is None or not grad.any() for grad in grads)
+
+
+def test_moving():
+    pop = population()
+    y = pop(X).detach()
+    assert pop.to("cpu") is pop
+    assert pop.to(torch.float64) is pop
+    assert pop.weight.dtype == pop(X.double()).dtype == torch.float64
+    assert_near(pop.to(torch.float32)(X).detach(), y)
+    skeleton = population(device="meta")
+    assert skeleton(X.to("meta")).shape == y.shape
+    skeleton.to_empty(device="cpu").load_state_dict(pop.state_dict())
+    assert torch.equal(skeleton(X), y)
+    assert [skeleton.dag(p) for p in range(5)] == DAGS
+    with pytest.raises(RuntimeError, match="size mismatch for weight"):
+        pop.load_state_dict(Population(DAGS[:2]).state_dict())
+
+
+def test_what_takes_a_single_network_says_so(tmp_path):
+    pop = population()
+    for call in (
+        lambda: fw.nn.summary(pop),
+        lambda: fw.importance(pop, X),
+        lambda: fw.exchange.export(pop, tmp_path / "net.onnx"),
+    ):
+        with pytest.raises(OptionError, match=r"got a Population.* pop\[0\]"):
+            call()

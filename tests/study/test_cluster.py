@@ -7,7 +7,7 @@ import pytest
 
 from fourward.errors import OptionError, StudyError
 from fourward.study import _cluster
-from fourward.study._cluster import attempt, run_all
+from fourward.study._cluster import _OneByOne, attempt, run_all
 from fourward.study._environment import code_fingerprint
 from fourward.study._store import Store
 
@@ -119,6 +119,32 @@ def test_a_worker_with_other_code_runs_nothing(fake_cluster, tmp_path, monkeypat
 
 @pytest.mark.parametrize(("kind", "status"), [("works", "done"), ("raises", "failed")])
 def test_an_attempt_records_its_time_however_it_ends(kind, status):
-    outcome = attempt(risky, {"number": 3, "kind": kind, "folder": "nowhere"})
+    (outcome,) = attempt(_OneByOne(risky), [{"number": 3, "kind": kind, "folder": "nowhere"}])
     assert outcome.status == status
     assert outcome.seconds > 0
+
+
+def halves(keys):
+    """The members of a group know each other; odd ones fail on their own."""
+    numbers = [key["number"] for key in keys]
+    return [ValueError("odd") if k % 2 else {"together": numbers} for k in numbers]
+
+
+def test_groups_are_computed_together(fake_cluster, tmp_path):
+    keys = [{"number": k, "half": k // 5} for k in range(10)]
+    reports = []
+    with Store(tmp_path / "results.sqlite", environment=ENVIRONMENT) as store:
+        store.add("halves", keys[1], {})
+        summary = run_all(
+            store, "halves", keys, halves, group=lambda key: key["half"], workers=2, on_progress=reports.append
+        )
+        rows = {row.key["number"]: row for row in store.rows("halves")}
+    assert (summary.skipped, summary.ended) == (1, {"done": 5, "failed": 4})
+    assert rows[0].values["together"] == [0, 2, 3, 4]
+    assert rows[8].values["together"] == [5, 6, 7, 8, 9]
+    assert rows[7].note == "ValueError: odd"
+    assert [progress.ended for progress in reports] == [1, *range(2, 11)]
+    with Store(tmp_path / "other.sqlite", environment=ENVIRONMENT) as store:
+        run_all(store, "halves", keys[:5], halves, group=lambda key: key["half"], workers=2)
+        together = {tuple(row.values["together"]) for row in store.rows("halves") if row.status == "done"}
+    assert together == {(0, 1, 2), (3, 4)}, "each worker has a part"

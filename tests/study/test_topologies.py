@@ -12,9 +12,11 @@ from fourward.study._topologies import (
     accuracy,
     build,
     removed_edges,
+    run_together,
     run_topologies,
     run_topology,
 )
+from fourward.train._joint_fit import fit_together
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -81,6 +83,36 @@ def test_a_run_gives_all_that_figures_need():
     assert len(values["damage"]["edges"]) == len(values["damage"]["shares"]) == 10
     assert len(values["train_loss"]) == len(values["held_loss"]) == 3
     assert values == run_topology(key), "the same key gives the same numbers"
+
+
+def test_topologies_that_are_trained_together_learn_what_each_learns_alone():
+    keys = list(Topologies(data=("wine",), seeds=1, epochs=4, draws=2).keys())
+    for key, values in zip(keys, run_together(keys), strict=True):
+        alone = run_topology(key)
+        for name in ("train_loss", "held_loss"):
+            assert values[name] == pytest.approx(alone[name], rel=2e-3)
+        for name in ("edges", "neurons"):
+            assert values["damage"][name] == pytest.approx(alone["damage"][name], abs=0.05)
+        unlike = ("accuracy", "damage", "train_loss", "held_loss")
+        assert values["accuracy"] == pytest.approx(alone["accuracy"], abs=1 / 45 + 1e-9)
+        assert {name: values[name] for name in values if name not in unlike} == {
+            name: alone[name] for name in alone if name not in unlike
+        }
+
+
+def test_a_member_that_diverges_fails_alone():
+    samples = load_split("wine", 0)
+    models = [build(generate.layered_mlp([4, 6, 3]), samples, seed)[0] for seed in range(3)]
+    with torch.no_grad():
+        models[1][0].weight[0, 0] = torch.inf
+    options = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-2, "weight_decay": 0.0, "seed": 0}
+    options["validation"] = samples.validation_x, samples.validation_y
+    curves = fit_together(models, samples.x, samples.y, **options)
+    assert [curve.error is None for curve in curves] == [True, False, True]
+    assert "the loss became nan in epoch 1" in str(curves[1].error)
+    alone = build(generate.layered_mlp([4, 6, 3]), samples, 2)[0]
+    (own,) = fit_together([alone], samples.x, samples.y, **options)
+    assert curves[2].train_loss == pytest.approx(own.train_loss, rel=1e-5)
 
 
 def test_keys_complete_a_seed_before_the_next():

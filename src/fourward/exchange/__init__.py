@@ -1,4 +1,4 @@
-"""Enters: a FourWard, or a network of another library. Leaves: files that other programs read, or a FourWard.
+"""Enters: a FourWard, or a network of another library. Leaves: files that other programs read, or one of our networks.
 
 Never belongs here: training, kernels, pickles.
 """
@@ -8,7 +8,7 @@ from fourward.exchange._export import EXPORTERS, export
 from fourward.exchange._fold import fold
 from fourward.exchange._latex import to_latex
 from fourward.exchange._mlp import from_mlp
-from fourward.exchange._neat import from_neat, read_neat
+from fourward.exchange._neat import from_neat, from_neat_recurrent, read_neat
 from fourward.exchange._neat_population import NeatEvaluator, NeatPopulation, neat_population
 from fourward.exchange._networkx import from_networkx, read_network
 from fourward.exchange._onnx import check_onnx, to_onnx
@@ -27,6 +27,7 @@ __all__ = [
     "fold",
     "from_mlp",
     "from_neat",
+    "from_neat_recurrent",
     "from_networkx",
     "from_tensorneat",
     "neat_population",

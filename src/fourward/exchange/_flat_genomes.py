@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fourward._arrays import IntArray
+from fourward._arrays import BoolArray, IntArray
+from fourward.exchange._aggregations import FOLDED, Added, aggregation_factor, fold_terms, is_folded
 from fourward.exchange._from_neurons import CustomActivations, Stages, lookup_stages
-from fourward.exchange._neat import aggregation_factor
 from fourward.graph._members import starts
 from fourward.nn._activations import ActivationLike
 
+#: Activations of neurons that aggregations add, by names that no library has.
+ADDED: Mapping[str, Stages] = {f"added {name}": ((1, name),) for name in ("identity", "relu", "square")}
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -33,6 +36,11 @@ class FlatGenomes(NamedTuple):
     activations: Sequence[str]  #: names of activations
     aggregations: Sequence[str]  #: names of aggregations
 
+    @property
+    def members(self) -> int:
+        """P."""
+        return len(self.neuron_start) - 1
+
 
 class Flattened(NamedTuple):
     """Arguments of Population.from_arrays, and where the genes are in them: gene = parameter / factor."""
@@ -52,6 +60,8 @@ def flatten(genomes: FlatGenomes, table: Mapping[str, Stages], custom: CustomAct
         table: The library's activations, by name.
         custom: Activations that a user added to it.
     """
+    genomes, is_connection, is_neuron = fold_aggregations(genomes)
+    table = {**table, **ADDED}
     stages = [
         lookup_stages(name, int(genomes.label[genomes.activation == k][0]), table, custom)
         for k, name in enumerate(genomes.activations)
@@ -70,7 +80,88 @@ def flatten(genomes: FlatGenomes, table: Mapping[str, Stages], custom: CustomAct
         "inputs": len(genomes.inputs), "outputs": genomes.outputs, "weight": weight, "bias": bias,
         "activation": (parts.functions, parts.function), "labels": parts.labels(),
     }  # fmt: skip
-    return Flattened(arrays, place[: len(target)], edge_factor, neuron, first)
+    return Flattened(
+        arrays, place[: len(target)][is_connection], edge_factor[is_connection], neuron[is_neuron], first[is_neuron]
+    )
+
+
+def fold_aggregations(genomes: FlatGenomes) -> tuple[FlatGenomes, BoolArray, BoolArray]:
+    """Genomes whose aggregations are weighted sums, with further neurons behind the others of each genome.
+
+    Returns:
+        The genomes, and which of their connections (E',) and of their neurons (N',) are those of the genes.
+    """
+    inputs, start = len(genomes.inputs), genomes.neuron_start
+    per_member = np.diff(genomes.edge_start)
+    target = genomes.edges[:, 1] - inputs + np.repeat(start[:-1], per_member)
+    count = np.bincount(target, minlength=len(genomes.label))
+    names = np.array([name in FOLDED for name in genomes.aggregations], np.bool_)
+    listed = np.flatnonzero(names[genomes.aggregation]).tolist()
+    folded = [n for n in listed if is_folded(genomes.aggregations[genomes.aggregation[n]], int(count[n]))]
+    if not folded:
+        return genomes, np.ones(len(target), np.bool_), np.ones(len(genomes.label), np.bool_)
+    by_target, bounds = np.argsort(target, kind="stable"), starts(count)
+    member = np.searchsorted(start, folded, side="right") - 1
+    nodes = {p: itertools.count(inputs + int(start[p + 1] - start[p])) for p in member.tolist()}
+    edges, added = genomes.edges.copy(), list[tuple[int, Added]]()
+    for n, p in zip(folded, member.tolist(), strict=True):
+        own = by_target[bounds[n] : bounds[n + 1]]
+        terms = [Added(next(nodes[p]), "identity", 0.0, ()) for _ in own]  # their edges are those of the genes
+        edges[own, 1] = [term.node for term in terms]
+        name = genomes.aggregations[genomes.aggregation[n]]
+        further, value = fold_terms(name, [term.node for term in terms], nodes[p])
+        added += [(p, neuron) for neuron in (*terms, *further)]
+        added.append((p, Added(inputs + n - int(start[p]), "", 0.0, value)))  # edges into the neuron itself
+    return _add_folded(genomes._replace(edges=edges), folded, added)
+
+
+def _add_folded(
+    genomes: FlatGenomes, folded: Sequence[int], added: Sequence[tuple[int, Added]]
+) -> tuple[FlatGenomes, BoolArray, BoolArray]:
+    """Append the added neurons and edges to those of their genomes; the folded neurons have sums of them."""
+    activations, aggregations = [*genomes.activations, *ADDED], [*genomes.aggregations, "sum"]
+    aggregation = genomes.aggregation.copy()
+    aggregation[folded] = len(aggregations) - 1
+    neurons = sorted(
+        ((p, neuron) for p, neuron in added if neuron.activation), key=lambda pair: (pair[0], pair[1].node)
+    )
+    links = [(p, u, neuron.node, w) for p, neuron in added for u, w in neuron.incoming]
+    sizes, edge_sizes = np.diff(genomes.neuron_start), np.diff(genomes.edge_start)
+    neuron_counts, edge_counts = (
+        np.bincount([x[0] for x in new], minlength=genomes.members) for new in (neurons, links)
+    )
+    order, edge_order = (
+        _order_by_member(sizes, [p for p, _ in neurons]),
+        _order_by_member(edge_sizes, [link[0] for link in links]),
+    )
+    first_label = 1 + max(int(genomes.label.max()), len(genomes.inputs))
+    codes = [activations.index(f"added {neuron.activation}") for _, neuron in neurons]
+
+    def extend(old: Any, new: Sequence[float]) -> Any:
+        return np.concatenate((old, np.array(new, old.dtype)))[order]
+
+    ends = np.array([(u, v) for _, u, v, _ in links], np.int64).reshape(-1, 2)
+    result = genomes._replace(
+        neuron_start=starts(sizes + neuron_counts),
+        label=extend(genomes.label, [first_label + neuron.node for _, neuron in neurons]),
+        activation=extend(genomes.activation, codes),
+        aggregation=extend(aggregation, [len(aggregations) - 1] * len(neurons)),
+        bias=extend(genomes.bias, [neuron.bias for _, neuron in neurons]),
+        response=extend(genomes.response, [1.0] * len(neurons)),
+        edge_start=starts(edge_sizes + edge_counts),
+        edges=np.concatenate((genomes.edges, ends))[edge_order],
+        weight=np.concatenate((genomes.weight, [w for *_, w in links]))[edge_order],
+        aggregations=aggregations,
+    )
+    used, code = np.unique(result.activation, return_inverse=True)
+    result = result._replace(activation=code, activations=[activations[k] for k in used.tolist()])
+    return result, edge_order < len(genomes.edges), order < len(genomes.label)
+
+
+def _order_by_member(sizes: IntArray, new_members: Sequence[int]) -> IntArray:
+    """The order that puts new elements of some members, listed after all old ones, behind the old ones of each."""
+    member = np.concatenate((np.repeat(np.arange(len(sizes)), sizes), np.array(new_members, np.int64)))
+    return np.argsort(member, kind="stable")
 
 
 class _Parts:

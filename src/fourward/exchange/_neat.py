@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ from torch import Tensor
 
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError
-from fourward.exchange._from_neurons import CustomActivations, Neuron, Stages, build_network, lookup_stages
+from fourward.exchange._aggregations import make_neurons
+from fourward.exchange._from_neurons import (
+    CustomActivations,
+    Neuron,
+    Stages,
+    build_network,
+    build_recurrent,
+    lookup_stages,
+)
 from fourward.graph import _io
 from fourward.nn._fourward import FourWard
+from fourward.nn._recurrent import Recurrent
 
 
 def _lelu(z: Tensor) -> Tensor:
@@ -65,8 +75,10 @@ def from_neat(genome: Any, config: Any, *, activations: CustomActivations = None
     """Convert a feed-forward genome to a network with the same outputs.
 
     Neurons keep their keys as labels; those that no output depends on are omitted, as in neat-python. A neuron's
-    response is multiplied into its weights. Activations that clamp z (sin, softplus) become two or three neurons; cube,
-    lelu, inv, log and exp become torch callables, so that a network with one of them can be trained, but not saved.
+    response is multiplied into its weights. The aggregations max, min and product take further neurons: a product is a
+    difference of squares, with the rounding errors of these. Activations that clamp z (sin, softplus) become two or
+    three neurons; cube, lelu, inv, log and exp become torch callables, so that a network with one of them can be
+    trained, but not saved.
 
     Args:
         genome: A neat.DefaultGenome.
@@ -75,13 +87,44 @@ def from_neat(genome: Any, config: Any, *, activations: CustomActivations = None
         options: Further keywords of FourWard.
     """
     keys = config.genome_config
+    neurons = [neuron for _, own in _express(genome, keys, activations) for neuron in own]
+    return build_network(list(keys.input_keys), list(keys.output_keys), neurons, **options)
+
+
+def from_neat_recurrent(
+    genome: Any, config: Any, *, activations: CustomActivations = None, **options: Any
+) -> Recurrent:
+    """Convert a genome to a network with the outputs of neat-python's RecurrentNetwork, from its reset on.
+
+    There a neuron sees the inputs of this step, and the values that all neurons had in the step before; neurons without
+    enabled connections into them remain 0. Everything else is as in `from_neat`.
+
+    Args:
+        genome: A neat.DefaultGenome, which may have feedback.
+        config: Its neat.Config.
+        activations: As in `from_neat`.
+        options: Further keywords of Recurrent.
+    """
+    keys, neurons = config.genome_config, list[Neuron]()
+    expressed = _express(genome, keys, activations)
+    for key, own in expressed:
+        has_sources = any(gene.enabled and target == key for (_, target), gene in genome.connections.items())
+        neurons += own if has_sources else [Neuron(key, ACTIVATIONS["identity"], 0.0, [])]
+    delayed = {key for key, _ in expressed}
+    return build_recurrent(list(keys.input_keys), list(keys.output_keys), neurons, delayed, **options)
+
+
+def _express(genome: Any, keys: Any, activations: CustomActivations) -> list[tuple[int, list[Neuron]]]:
+    """The neurons that an output depends on, and what each becomes."""
     expressed = {pair: gene.weight for pair, gene in genome.connections.items() if gene.enabled}
-    neurons = []
+    neurons, nodes = [], count(1 + max(genome.nodes, default=0))
     for key in _required_neurons(keys.output_keys, expressed, set(keys.input_keys)):
         gene = genome.nodes[key]
         incoming = [(source, weight) for (source, target), weight in expressed.items() if target == key]
-        neurons.append(_neuron(key, gene.activation, gene.aggregation, gene.bias, gene.response, incoming, activations))
-    return build_network(list(keys.input_keys), list(keys.output_keys), neurons, **options)
+        stages = lookup_stages(gene.activation, key, ACTIVATIONS, activations)
+        own = make_neurons(key, stages, gene.aggregation, gene.bias, gene.response, incoming, nodes)
+        neurons.append((key, own))
+    return neurons
 
 
 def read_neat(
@@ -114,19 +157,15 @@ def read_neat(
         for connection in network["connections"]:
             if connection["enabled"]:
                 incoming.setdefault(connection["to"], []).append((connection["from"], float(connection["weight"])))
-        neurons = [
-            _neuron(
-                node["id"],
-                node["activation"]["name"],
-                node["aggregation"]["name"],
-                float(node["bias"]),
-                float(node["response"]),
-                incoming.get(node["id"], []),
-                activations,
-            )
-            for node in network["nodes"]
-            if node["type"] != "input"
-        ]
+        neurons: list[Neuron] = []
+        nodes = count(1 + max((node["id"] for node in network["nodes"]), default=0))
+        for node in network["nodes"]:
+            if node["type"] == "input":
+                continue
+            key = node["id"]
+            stages = lookup_stages(node["activation"]["name"], key, ACTIVATIONS, activations)
+            numbers = float(node["bias"]), float(node["response"])
+            neurons += make_neurons(key, stages, node["aggregation"]["name"], *numbers, incoming.get(key, []), nodes)
         return build_network(topology["input_keys"], topology["output_keys"], neurons, **options)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, FourwardError):
@@ -137,32 +176,6 @@ def read_neat(
             f"{path}: expected JSON of neat-python's neat.export.export_network_json, got {type(error).__name__}: "
             f"{error}."
         ) from None
-
-
-def _neuron(
-    key: int,
-    activation: str,
-    aggregation: str,
-    bias: float,
-    response: float,
-    incoming: list[tuple[int, float]],
-    custom: CustomActivations,
-) -> Neuron:
-    factor = response * aggregation_factor(key, aggregation, len(incoming))
-    scaled = [(source, factor * weight) for source, weight in incoming]
-    return Neuron(key, lookup_stages(activation, key, ACTIVATIONS, custom), bias, scaled)
-
-
-def aggregation_factor(key: int, aggregation: str, count: int) -> float:
-    """The factor that turns a sum of `count` terms into this aggregation, a sum or a mean."""
-    if aggregation == "sum" or count == 1:  # every aggregation of a single term is that term
-        return 1.0
-    if aggregation == "mean":
-        return 1 / max(count, 1)  # the mean of no terms is 0, as is their sum
-    raise GraphError(
-        f"neuron {key} has the aggregation {aggregation!r} over {count} connections. Expected 'sum' or 'mean': evolve "
-        "with these aggregations."
-    )
 
 
 def _required_neurons(outputs: list[int], pairs: Iterable[tuple[int, int]], inputs: set[int]) -> list[int]:

@@ -77,17 +77,20 @@ def _flat_genomes(genomes: Sequence[Any], config: Any) -> FlatGenomes:
     if not genomes:
         raise GraphError("a population needs at least one genome, got none.")
     inputs, outputs = config.genome_config.input_keys, config.genome_config.output_keys
-    pairs: list[Any] = []
+    connections: list[list[tuple[int, int, float]]] = []
     ends: list[list[int]] = []
     for p, genome in enumerate(genomes):
         index = dict(zip(chain(inputs, genome.nodes), range(len(inputs) + len(genome.nodes)), strict=True))
         try:
-            pairs.append([(index[u], index[v]) for (u, v), gene in genome.connections.items() if gene.enabled])
+            genes = genome.connections.items()
+            connections.append([(index[u], index[v], gene.weight) for (u, v), gene in genes if gene.enabled])
             ends.append([index[key] for key in outputs])
         except KeyError as error:
             raise GraphError(f"member {p} has a connection or an output {error}, which is not a node.") from None
     nodes = [node for genome in genomes for node in genome.nodes.values()]
-    weights = [gene.weight for genome in genomes for gene in genome.connections.values() if gene.enabled]
+    counts = [len(own) for own in connections]
+    numbers = chain.from_iterable(chain.from_iterable(connections))  # fromiter is far faster than array on tuples
+    table = np.fromiter(numbers, np.float64, 3 * sum(counts)).reshape(-1, 3)
     activations, aggregations = _Index(), _Index()
     return FlatGenomes(
         inputs, starts([len(genome.nodes) for genome in genomes]),
@@ -95,8 +98,8 @@ def _flat_genomes(genomes: Sequence[Any], config: Any) -> FlatGenomes:
         np.array([activations[node.activation] for node in nodes], np.int64),
         np.array([aggregations[node.aggregation] for node in nodes], np.int64),
         np.array([node.bias for node in nodes], np.float64), np.array([node.response for node in nodes], np.float64),
-        starts([len(own) for own in pairs]), np.array([*chain.from_iterable(pairs)], np.int64).reshape(-1, 2),
-        np.array(weights, np.float64), np.array(ends), list(activations), list(aggregations),
+        starts(counts), table[:, :2].astype(np.int64), table[:, 2].copy(), np.array(ends),
+        list(activations), list(aggregations),
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError
+from fourward.exchange._aggregations import make_neurons
 from fourward.exchange._from_neurons import CustomActivations, Neuron, Stages, build_network, lookup_stages
-from fourward.exchange._neat import aggregation_factor
 from fourward.graph import _io
 from fourward.nn._fourward import FourWard
 
@@ -77,11 +78,12 @@ def from_tensorneat(
         missing = [key for key in (*first, *last) if key not in nodes]
         if missing:
             raise FileError(f"expected inputs and outputs among the {len(nodes)} nodes, got {missing[0]}.")
-        neurons = [
-            _neuron(node, output_transform if key in last else node["act"], incoming.get(key, []), activations)
-            for key, node in nodes.items()
-            if key not in first
-        ]
+        neurons: list[Neuron] = []
+        fresh = count(1 + max(nodes, default=0))
+        for key, node in nodes.items():
+            if key not in first:
+                activation = output_transform if key in last else node["act"]
+                neurons += _make_neurons(node, activation, incoming.get(key, []), activations, fresh)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, FourwardError):
             raise
@@ -123,13 +125,16 @@ def read_tensorneat(
         raise
 
 
-def _neuron(
-    node: Mapping[str, Any], activation: str, incoming: list[tuple[int, float]], custom: CustomActivations
-) -> Neuron:
-    key = int(node["idx"])
-    factor = float(node.get("res", 1.0)) * aggregation_factor(key, node["agg"].rstrip("_"), len(incoming))
-    scaled = [(source, factor * weight) for source, weight in incoming]
-    return Neuron(key, lookup_stages(activation.rstrip("_"), key, ACTIVATIONS, custom), float(node["bias"]), scaled)
+def _make_neurons(
+    node: Mapping[str, Any],
+    activation: str,
+    incoming: list[tuple[int, float]],
+    custom: CustomActivations,
+    fresh: Iterator[int],
+) -> list[Neuron]:
+    key, response = int(node["idx"]), float(node.get("res", 1.0))
+    stages = lookup_stages(activation.rstrip("_"), key, ACTIVATIONS, custom)
+    return make_neurons(key, stages, node["agg"].rstrip("_"), float(node["bias"]), response, incoming, fresh)
 
 
 def _values(items: Any) -> Iterable[Any]:

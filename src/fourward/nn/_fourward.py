@@ -159,7 +159,7 @@ def check_network(net: nn.Module) -> None:
     if not isinstance(net, FourWard):
         raise OptionError(
             f"expected a FourWard, got a {type(net).__name__}. FourWard(dag) builds one from a Dag; a fitted "
-            "estimator's is model_.net."
+            "estimator's is model_.net, a population's are pop[0], pop[1] and so on."
         )
     check_parameters(net)
 

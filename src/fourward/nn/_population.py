@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fourward._arrays import IntArray
 from fourward.engine import _registry
 from fourward.engine._interface import PopulationRequest, PopulationRunner
-from fourward.errors import InputError, OptionError, pluralize
+from fourward.errors import FourwardError, InputError, OptionError, pluralize
 from fourward.graph import _members
 from fourward.graph._dag import Dag
 from fourward.graph._members import Members, Names
@@ -245,7 +245,7 @@ class Population(nn.Module):
         return (self[p] for p in range(len(self)))
 
     def _index(self, p: int) -> int:
-        if not isinstance(p, int | np.integer):
+        if not isinstance(p, int | np.integer) or isinstance(p, bool):
             raise OptionError(f"a member has an integer index, got {p!r}.")
         if not -len(self) <= p < len(self):
             raise IndexError(f"member {p} of {len(self)}")
@@ -294,6 +294,8 @@ class Population(nn.Module):
             init: The parameters of graphs.
             seed: Seed of initialisation.
         """
+        if not isinstance(networks, Mapping):
+            raise OptionError(f"expected a dict from index to network, got a {type(networks).__name__}.")
         where = [self._index(p) for p in networks]
         if not where:
             return
@@ -301,11 +303,14 @@ class Population(nn.Module):
             raise OptionError(f"expected each member once, got {list(networks)}.")
         with_bias = self.bias is not None
         custom = Custom(self._custom)
-        parts = from_networks(
-            check_networks(networks.values()), activation, output_activation, *self.names, with_bias, custom
-        )
-        check_ends(self.plan, parts.members)
-        plan, members, _, weight, bias = plan_parts(parts, init, with_bias, self.weight.dtype, expand_seed(seed))
+        listed = check_networks(networks.values())
+        try:
+            parts = from_networks(listed, activation, output_activation, *self.names, with_bias, custom)
+            check_ends(self.plan, parts.members)
+            plan, members, _, weight, bias = plan_parts(parts, init, with_bias, self.weight.dtype, expand_seed(seed))
+        except FourwardError as error:
+            error.prepend(f"replacing {', '.join(map(str, networks))}, where member 0 is the first of these")
+            raise
         pairs = [(self.weight, weight, self.edge_start, plan.edge_start)]
         if self.bias is not None and bias is not None:
             pairs.append((self.bias, bias, self.neuron_start, plan.neuron_start))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fourward.errors import OptionError
 from fourward.nn._fourward import FourWard
 from fourward.nn._recurrent import Recurrent
 from fourward.plan._summary import summarize, summarize_graph
@@ -17,6 +18,11 @@ def summary(net: FourWard | Recurrent, batch: int = 64, steps: int | None = None
         batch: Number of samples that memory and operations are computed for.
         steps: Likewise the number of steps of a Recurrent. Default: 1.
     """
+    if not isinstance(net, FourWard | Recurrent):
+        raise OptionError(
+            f"expected a FourWard or a Recurrent, got a {type(net).__name__}. A population's networks are pop[0], "
+            "pop[1] and so on."
+        )
     plan = net.recurrent_plan if isinstance(net, Recurrent) else net.plan
     result = summarize(plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize, steps=steps)
     result |= summarize_graph(net.graph, net.layering)  # the plan's has input nodes more, where inputs are driven

@@ -1,9 +1,10 @@
 """Independent runs on a Dask cluster: a local one with a process per core, or an existing one.
 
 A worker has one thread: Dask's nannies set OMP_NUM_THREADS to 1, which torch follows, here and on other clusters. The
-results file has one writer, the submitting process; workers only compute. When a worker dies, another one repeats its
-run; a run on which `ALLOWED_FAILURES` more workers die is recorded as failed, as is one that raises, and one whose
-worker has other versions or sources than the submitting process.
+results file has one writer, the submitting process; workers only compute. Runs may form groups that are computed
+together, as the members of a population. When a worker dies, another one repeats its group; runs on which
+`ALLOWED_FAILURES` more workers die are recorded as failed, as is one that raises, and one whose worker has other
+versions or sources than the submitting process.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from fourward.errors import OptionError, StudyError, require
@@ -25,6 +25,8 @@ from fourward.study._run import Progress, Summary
 from fourward.study._store import FAILED, Store
 
 Run = Callable[[Key], Mapping[str, Any]]
+#: From the parameters of several runs to the results of each, or the error.
+GroupRun = Callable[[Sequence[Key]], Sequence[Mapping[str, Any] | Exception]]
 ALLOWED_FAILURES = 3
 #: Seconds within which a scheduler must answer.
 CONNECT_TIMEOUT = 10
@@ -34,8 +36,9 @@ def run_all(
     store: Store,
     experiment: str,
     keys: Iterable[Key],
-    run: Run,
+    run: Run | GroupRun,
     *,
+    group: Callable[[Key], Hashable] | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -48,7 +51,9 @@ def run_all(
         store: Where results go.
         experiment: Name under which runs are stored.
         keys: The parameters of each run.
-        run: Function from parameters to results, in a module that workers can import.
+        run: Function from parameters to results, in a module that workers can import. With `group`, from the
+            parameters of several runs to a list of results and errors.
+        group: Runs for which it returns the same are computed together, if there is enough for every worker.
         workers: Processes on this machine; default: one per core.
         scheduler: Address of a cluster to use instead, such as "tcp://10.0.0.1:8786".
         on_progress: Called at the start and after each run.
@@ -61,35 +66,58 @@ def run_all(
     on_progress(Progress(experiment, summary.skipped, len(keys), None, 0.0, len(missing)))
     if not missing:
         return summary
-    ends: list[float] = []
-    with _client(min(workers or os.cpu_count() or 1, len(missing)), scheduler) as client:
-        for outcome in _outcomes(client, run, missing):
-            store.add(experiment, **vars(outcome))
-            summary.ended[outcome.status] += 1
+    workers = min(workers or os.cpu_count() or 1, len(missing))
+    groups = [[key] for key in missing] if group is None else _make_groups(missing, group, -(-len(missing) // workers))
+    ends, remaining = [], len(missing)
+    with _client(min(workers, len(groups)), scheduler) as client:
+        for outcomes in _outcomes(client, _OneByOne(run) if group is None else run, groups):
             ends.append(time.perf_counter())
-            summary.seconds, remaining = ends[-1] - start, len(missing) - len(ends)
-            left, unknown = _time_left(ends, remaining)
-            on_progress(Progress(experiment, len(keys) - remaining, len(keys), outcome.key, left, unknown))
+            for outcome in outcomes:
+                store.add(experiment, **vars(outcome))
+                summary.ended[outcome.status] += 1
+                summary.seconds, remaining = ends[-1] - start, remaining - 1
+                left = _time_left(ends, len(groups) - len(ends))
+                unknown = 0 if left is not None else remaining
+                on_progress(Progress(experiment, len(keys) - remaining, len(keys), outcome.key, left or 0.0, unknown))
     return summary
 
 
-def _time_left(ends: list[float], remaining: int) -> tuple[float, int]:
-    """Seconds by the recent pace, and how many runs can't be estimated because too few have ended."""
+def _make_groups(keys: Sequence[Key], group: Callable[[Key], Hashable], most: int) -> list[list[Key]]:
+    """Keys that belong together, at most so many in a group."""
+    groups: dict[Hashable, list[Key]] = {}
+    for key in keys:
+        groups.setdefault(group(key), []).append(key)
+    return [listed[k : k + most] for listed in groups.values() for k in range(0, len(listed), most)]
+
+
+class _OneByOne:
+    """A function of one run as a function of several."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+    def __call__(self, keys: Sequence[Key]) -> list[Mapping[str, Any]]:
+        return [self.run(key) for key in keys]
+
+
+def _time_left(ends: list[float], remaining: int) -> float | None:
+    """Seconds for the remaining groups, by the recent pace; None while too few have ended."""
     recent = ends[-50:]
-    if len(recent) < 5:  # the first ones wait for workers to start
-        return 0.0, remaining
-    return (recent[-1] - recent[0]) / (len(recent) - 1) * remaining, 0
+    if remaining and len(recent) < 5:  # the first ones wait for workers to start
+        return None
+    return (recent[-1] - recent[0]) / max(len(recent) - 1, 1) * remaining
 
 
-def _outcomes(client: Any, run: Run, keys: list[Key]) -> Iterator[Outcome]:
-    """Yield the outcomes in the order in which runs end."""
+def _outcomes(client: Any, run: Any, groups: Sequence[list[Key]]) -> Iterator[list[Outcome]]:
+    """Yield the outcomes of each group, in the order in which groups end."""
     distributed = require("distributed", "study")
-    futures = {client.submit(attempt, run, key, code_fingerprint(), pure=False): key for key in keys}
+    futures = {client.submit(attempt, run, keys, code_fingerprint(), pure=False): keys for keys in groups}
     for future in distributed.as_completed(futures):
         if future.status == "cancelled":
             raise _cluster_lost()
         if future.status == "error":
-            yield Outcome(futures[future], status=FAILED, note=_reason(future.exception()))
+            note = _reason(future.exception())
+            yield [Outcome(key, status=FAILED, note=note) for key in futures[future]]
         else:
             yield future.result()
         future.release()
@@ -104,22 +132,29 @@ def _cluster_lost() -> StudyError:
     return error
 
 
-def attempt(run: Run, key: Key, code: Mapping[str, str] | None = None) -> Outcome:
-    """One run on a worker; an error is an outcome, too.
+def attempt(run: GroupRun, keys: Sequence[Key], code: Mapping[str, str] | None = None) -> list[Outcome]:
+    """A group of runs on a worker; an error is an outcome, too. Each is recorded with an equal share of the time.
 
     Args:
-        run: Function from parameters to results.
-        key: The parameters.
+        run: Function from the parameters of several runs to the results of each, or the error.
+        keys: The parameters.
         code: Versions and sources of the submitting process, which its rows name; with other code nothing is run.
     """
-    start = time.perf_counter()
+    start, results = time.perf_counter(), []
     try:
         if code is not None:
             _check_code(code, code_fingerprint())
-        outcome = Outcome(key, dict(run(key)))
-    except Exception as error:  # any error is the outcome of this run, and doesn't affect others
-        outcome = Outcome(key, status=FAILED, note=_reason(error))
-    return replace(outcome, seconds=time.perf_counter() - start)
+        results = list(run(keys))
+    except Exception as error:  # any error is the outcome of these runs, and doesn't affect others
+        results = [error] * len(keys)
+    seconds = (time.perf_counter() - start) / len(keys)
+    return [_make_outcome(key, result, seconds) for key, result in zip(keys, results, strict=True)]
+
+
+def _make_outcome(key: Key, result: Mapping[str, Any] | Exception, seconds: float) -> Outcome:
+    if isinstance(result, Exception):
+        return Outcome(key, status=FAILED, note=_reason(result), seconds=seconds)
+    return Outcome(key, dict(result), seconds=seconds)
 
 
 def _check_code(expected: Mapping[str, str], actual: Mapping[str, str]) -> None:

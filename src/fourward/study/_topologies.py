@@ -19,13 +19,14 @@ from fourward.study._matched import CONNECTOME, TOPOLOGIES, matched_graph
 from fourward.study._protocol import Key
 from fourward.study._run import Progress, Summary
 from fourward.study._store import Store
+from fourward.train._joint_fit import fit_together
 from fourward.train._model import linear
 
 EXPERIMENT = "topologies"
 #: Fractions of the edges, or of the neurons, that are removed.
 FRACTIONS = tuple(k / 10 for k in range(10))
 KINDS = ("edges", "neurons")
-BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 5e-3, 1e-2
+TRAINING: dict[str, Any] = {"batch_size": 64, "learning_rate": 5e-3, "weight_decay": 1e-2}
 CURVE_LENGTH = 20  #: epochs in a stored learning curve
 
 
@@ -70,6 +71,9 @@ def run_topologies(
 ) -> Summary:
     """Train and ablate what the store doesn't have yet, on a Dask cluster.
 
+    The topologies of a data set and a seed are trained as one population, in one process: the results of
+    `run_topology`, up to rounding, in less time.
+
     A script that calls this needs `if __name__ == "__main__":` around its work, because workers import it, too.
 
     Args:
@@ -81,7 +85,27 @@ def run_topologies(
     """
     keys = list(protocol.keys())
     store.set_protocol(EXPERIMENT, asdict(protocol) | {"wanted": len(keys)})
-    return run_all(store, EXPERIMENT, keys, run_topology, workers=workers, scheduler=scheduler, on_progress=on_progress)
+    cluster: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "on_progress": on_progress}
+    return run_all(store, EXPERIMENT, keys, run_together, group=shared_samples, **cluster)
+
+
+def shared_samples(key: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the keys of runs on the same samples have in common."""
+    return tuple(value for name, value in key.items() if name != "topology")
+
+
+def run_together(keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | Exception]:
+    """The results of `run_topology` for keys that share samples, or the error, trained as one population."""
+    seed, epochs = keys[0]["seed"], keys[0]["epochs"]
+    dags, samples = [matched_graph(key["topology"], seed) for key in keys], load_split(keys[0]["data"], seed)
+    built = [build(dag, samples, seed) for dag in dags]
+    validation = samples.validation_x, samples.validation_y
+    options: dict[str, Any] = {"validation": validation, "epochs": epochs, "seed": seed, **TRAINING}
+    curves = fit_together([model for model, _ in built], samples.x, samples.y, **options)
+    return [
+        error or _results(key, model, net, samples, train_loss, val_loss)
+        for key, (model, net), (train_loss, val_loss, error) in zip(keys, built, curves, strict=True)
+    ]
 
 
 def run_topology(key: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,18 +115,31 @@ def run_topology(key: Mapping[str, Any]) -> dict[str, Any]:
     seed = key["seed"]
     dag, samples = matched_graph(key["topology"], seed), load_split(key["data"], seed)
     model, net = build(dag, samples, seed)
+    validation = samples.validation_x, samples.validation_y
     history = fit(
-        model, samples.x, samples.y, validation=(samples.validation_x, samples.validation_y), epochs=key["epochs"],
-        batch_size=BATCH, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, seed=seed,
+        model, samples.x, samples.y, validation=validation, epochs=key["epochs"], seed=seed, **TRAINING
     )  # fmt: skip
+    return _results(key, model, net, samples, history.train_loss, history.val_loss)
+
+
+def _results(
+    key: Mapping[str, Any],
+    model: nn.Sequential,
+    net: FourWard,
+    samples: Split,
+    train_loss: Sequence[float],
+    val_loss: Sequence[float],
+) -> dict[str, Any]:
+    """Evaluate and ablate a trained network."""
+    seed, dag = key["seed"], net.dag
     rng = np.random.default_rng([seed, len(FRACTIONS)])
     curves = {kind: ablation_curve(model, net, samples, kind, key["draws"], rng) for kind in KINDS}
     like = matched_graph("connectome", seed)
     return {
         "accuracy": accuracy(model, samples.validation_x, samples.validation_y),
         "chance": float(torch.bincount(samples.validation_y).max()) / len(samples.validation_y),
-        "train_loss": _subsample(history.train_loss),
-        "held_loss": _subsample(history.val_loss),
+        "train_loss": _subsample(train_loss),
+        "held_loss": _subsample(val_loss),
         "damage": {"shares": FRACTIONS} | curves,
         "neurons": dag.num_nodes,
         "edges": dag.num_edges,

@@ -253,10 +253,7 @@ class Trainer:
                 raise self._divergence("a weight", bad[0].item())
 
     def _divergence(self, quantity: str, value: float) -> TrainingError:
-        return TrainingError(
-            f"{quantity} became {value} in epoch {self.epoch + 1}. Try a learning rate below "
-            f"{self.config.learning_rate:g}, or scale the data to smaller values."
-        )
+        return describe_divergence(quantity, value, self.epoch, self.config.learning_rate)
 
     def _stop_if_requested(self) -> None:
         """Raise if any process was asked to stop; all processes do so after the same step."""
@@ -318,6 +315,14 @@ class Trainer:
         changed = {"lr": _finite(saved["lr"]), "betas": (beta1, beta2)}
         self.optimiser.load_state_dict({"state": state["state"], "param_groups": [group | changed]})
         self.schedule.load_state_dict({"last_epoch": done, "_step_count": done + 1, "_last_lr": [changed["lr"]]})
+
+
+def describe_divergence(quantity: str, value: float, epoch: int, learning_rate: float) -> TrainingError:
+    """The error if a loss or a weight isn't finite in an epoch, which counts from 0."""
+    return TrainingError(
+        f"{quantity} became {value} in epoch {epoch + 1}. Try a learning rate below {learning_rate:g}, or scale the "
+        "data to smaller values."
+    )
 
 
 def epoch_order(count: int, seed: int, epoch: int) -> Tensor:
