@@ -3,17 +3,20 @@
 import gc
 import pickle
 import weakref
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.prune import l1_unstructured
 
 import fourward as fw
 from fourward import Dag, Digraph, FourWard, Recurrent, generate, rewire
 from fourward.errors import CycleError, FourwardError, GraphError, OptionError, WeightError
+from fourward.sparse._rewire import unwrap
 from tests.sparse.helpers import F64, OPTIMIZERS, forward_and_gradients, pairs, rebuild
 from tests.tolerance import assert_near
 
@@ -386,6 +389,73 @@ def test_a_compiled_network_runs_on():
     for change in ({"remove": [pair]}, {"add": [pair], "weight": 0.7}):
         rewire(compiled, **change)
         assert torch.equal(compiled(x), net(x))
+
+
+def test_wrappers_around_wrappers():
+    net = FourWard(Dag.from_edges(SMALL), "tanh", seed=0)
+    assert unwrap(torch.compile(net, backend="eager")) is net
+    with one_process():
+        ddp = DistributedDataParallel(net)
+        assert unwrap(torch.compile(ddp, backend="eager")) is net
+        assert unwrap(DistributedDataParallel(torch.compile(net, backend="eager"))) is net
+
+
+@contextmanager
+def one_process():
+    """A process group of this process alone."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_ddp_keeps_the_number_of_edges():
+    """Its buckets have the size of the parameters; dead weak references anywhere in the process don't matter."""
+    nets = [FourWard(generate.erdos_renyi(12, 0.4, seed=1), "tanh", seed=0) for _ in range(2)]
+    optimizers = [torch.optim.Adam(net.parameters(), 0.01) for net in nets]
+    methods = [fw.sparse.SET(*each, every=1, seed=0) for each in zip(nets, optimizers, strict=True)]
+    x = torch.ones(2, nets[0].dag.num_inputs)
+    dead = [weakref.proxy(torch.nn.Linear(1, 1)) for _ in range(3)]
+    with one_process():
+        ddp = DistributedDataParallel(nets[0])
+        with pytest.raises(WeightError, match="wrapped in DistributedDataParallel, whose buckets keep the number"):
+            rewire(ddp, optimizers[0], remove=[pairs(nets[0].dag)[0]])
+        for _ in range(3):
+            for model, optimizer, method in zip((ddp, nets[1]), optimizers, methods, strict=True):
+                optimizer.zero_grad()
+                model(x).square().sum().backward()
+                optimizer.step()
+                method.step()
+        assert torch.equal(nets[0].weight, nets[1].weight)
+        del ddp
+        gc.collect()
+        rewire(nets[0], optimizers[0], remove=[pairs(nets[0].dag)[0]])  # no longer wrapped
+    assert len(dead) == 3
+
+
+def test_edits_within_inference_mode():
+    """As in the hooks of a validation: parameters stay such that autograd takes them."""
+    net = small()
+    optimizer = torch.optim.Adam(net.parameters())
+    train(net, optimizer)
+    for change in ({"add": [("b", "d")]}, {"add": [("a", "d")], "remove": [("b", "d")]}):
+        with torch.inference_mode():
+            rewire(net, optimizer, **change)
+        train(net, optimizer)
+    assert torch.equal(net(torch.ones(1, 2, dtype=F64)), rebuild(net)(torch.ones(1, 2, dtype=F64)))
+
+
+@pytest.mark.parametrize("name", ["frozen", "tied"])
+def test_constraints_that_lost_all_their_edges(name, tmp_path):
+    """Weights are then the parameters themselves, which a file must not hold twice."""
+    values = {"frozen": [True, False, False], "tied": [0, -1, -1]}[name]
+    net = small(**{name: Dag.from_edges(SMALL).align(np.array(values), SMALL)})
+    rewire(net, remove=[("a", "c")], add=[("a", "d")], weight=0.3)
+    fw.save(net, tmp_path / "net.safetensors")
+    x = torch.ones(1, 2, dtype=F64)
+    assert torch.equal(fw.load(tmp_path / "net.safetensors")(x), net(x))
 
 
 def test_only_networks_with_plain_parameters():
