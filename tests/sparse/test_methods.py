@@ -362,7 +362,7 @@ def test_a_method_refuses_other_nodes_and_corrupt_states():
         method.step()
     hidden = next(v for v in net.dag.neurons if v not in net.dag.outputs)
     fw.rewire(net, optimizer, remove_nodes=[net.dag.labels[hidden]])
-    with pytest.raises(OptionError, match="expected the 30 nodes .* got 30, others among them"):
+    with pytest.raises(OptionError, match=r"expected the 30 nodes .* got 30, others among them"):
         method.step()
 
 
@@ -373,7 +373,7 @@ def test_edges_of_the_users_may_go_against_the_levels_but_a_cycle_is_named():
         with suppress(fw.errors.CycleError, fw.errors.GraphError):
             fw.rewire(net, add=[(u, v)], weight=9.0)
     before = net.dag
-    with pytest.raises(OptionError, match="against the levels .* Make a new SET"):
+    with pytest.raises(OptionError, match=r"against the levels .* Make a new SET"):
         method.step()
     assert net.dag is before
     SET(net, every=1, seed=0).step()

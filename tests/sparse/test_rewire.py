@@ -4,6 +4,7 @@ import gc
 import pickle
 import weakref
 from contextlib import contextmanager
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def random_edit(net, seed, fraction, count, counter=[0]):  # noqa: B006 - counts
 
 
 def check_edits(net, sequence, x):
-    optimizer = OPTIMIZERS["Adam"](net.parameters())
+    optimizer = list(OPTIMIZERS.values())[sequence[0][0] % len(OPTIMIZERS)](net.parameters())
     weight, bias = net.weight, net.bias
     for seed, fraction, count in sequence:
         train(net, optimizer, seed=seed)
@@ -294,6 +295,65 @@ def test_constraints_follow_their_edges():
         )
 
 
+def draw_constraints(rng, edges, nodes):
+    """Some of the four constraints."""
+    drawn = {
+        "sign": dict(enumerate(rng.integers(-1, 2, nodes).tolist())),
+        "tied": np.where(rng.random(edges) < 0.5, rng.integers(0, 4, edges), -1),
+        "frozen": rng.random(edges) < 0.3,
+        "scale": rng.uniform(0.5, 2, edges),
+    }
+    return {name: values for name, values in drawn.items() if rng.random() < 0.6}
+
+
+@settings(max_examples=15)
+@given(st.integers(3, 15), st.integers(0, 10**6), edits)
+def test_edits_under_constraints_equal_building_it_anew(n, seed, sequence):
+    """Effective weights, outputs, and the sizes of the gradients of all parameters: a sign leaves theirs open."""
+    rng, drawn = np.random.default_rng(seed), generate.erdos_renyi(n, 0.5, seed=seed)
+    n = drawn.num_nodes  # without isolated ones
+    dag = Dag.from_arrays(drawn.edges, labels=n, inputs=drawn.inputs, outputs=drawn.outputs)
+    try:
+        net = FourWard(dag, "tanh", dtype=F64, seed=0, **draw_constraints(rng, dag.num_edges, n))
+    except WeightError:  # such as edges of opposite signs that are tied
+        return
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    x = torch.randn(3, dag.num_inputs, dtype=F64, generator=torch.Generator().manual_seed(seed))
+    for number, fraction, count in sequence:
+        train(net, optimizer, seed=number)
+        before, sign = dict(zip(pairs(net.dag), net.weight.tolist(), strict=True)), None
+        if net.constraints is not None:
+            sign, parameter = net.constraints.node_sign, net.constraints.free_weight
+        order, size = net.dag.position, dag.num_nodes
+        drawn = {
+            tuple(sorted(rng.choice(size, 2, replace=False).tolist(), key=order.__getitem__))
+            for _ in range(count if size > 1 else 0)
+        }
+        removed = [pair for pair in before if rng.random() < fraction]
+        added = {(u, v): rng.standard_normal() for u, v in sorted(drawn) if v not in net.dag.inputs and (
+                 (u, v) not in before or (u, v) in removed)}  # fmt: skip
+        added = {(u, v): w if sign is None or sign[u] == 0 else abs(w) * sign[u] for (u, v), w in added.items()}
+        rewire(net, optimizer, add=list(added), remove=removed, weight=np.array(list(added.values())))
+        twin = FourWard(net.dag, "tanh", dtype=F64)
+        if net.constraints is not None:
+            assert net.constraints.free_weight is parameter
+            arrays = net.constraints.arrays._asdict()
+            if arrays["sign"] is not None:  # by pair, as an array may be one by node
+                arrays["sign"] = dict(zip(pairs(net.dag), arrays["sign"].tolist(), strict=True))
+            twin = FourWard(net.dag, "tanh", dtype=F64, **arrays)
+        twin.load_edge_weights(net.weight, net.bias)
+        for pair, value in zip(pairs(net.dag), net.weight.tolist(), strict=True):
+            assert value == pytest.approx(added.get(pair, before.get(pair)), rel=1e-14)
+        for got, want in zip(forward_and_gradients(net, x), forward_and_gradients(twin, x), strict=True):
+            assert_near(got, want)
+        for each in (net, twin):
+            each.zero_grad()
+            each(x).square().sum().backward()
+        for got, want in zip(net.parameters(), twin.parameters(), strict=True):
+            assert (got.grad is None) == (want.grad is None)
+            assert got.grad is None or assert_near(got.grad.abs(), want.grad.abs()) is None
+
+
 def test_a_neuron_that_loses_all_edges_keeps_its_sign(tmp_path):
     net = FourWard(Dag.from_edges(SMALL), "tanh", sign={"c": -1}, seed=0)
     rewire(net, remove=[("c", "d")])
@@ -378,6 +438,34 @@ def test_a_thousand_edits_leave_no_trace():
     for (pair, key), value in states(net, optimizer).items():
         assert value == (before[pair, key] if pair not in gone or key == "value" else 0.0)
     assert len(optimizer.state) == 2
+
+
+def test_a_thousand_random_edits_do_not_drift():
+    """Of a network that trains: at last it is what its edges, weights and moments make anew."""
+    dag = generate.erdos_renyi(30, 0.3, seed=2)
+    net = FourWard(dag, "tanh", dtype=F64, seed=0)
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+    method = fw.sparse.SET(net, optimizer, every=1, fraction=0.1, seed=0)
+    own = np.array([hash(pair) for pair in pairs(dag)])
+    for k in range(1000):
+        train(net, optimizer, seed=k % 7)
+        before, edit = states(net, optimizer) if k % 100 == 99 else None, method.step()
+        now = pairs(net.dag)
+        own = edit.carry(own, new=0)
+        own[edit.added] = [hash(now[index]) for index in edit.added]
+        if before is not None:
+            new = {now[index] for index in edit.added}
+            for (pair, key), value in states(net, optimizer).items():
+                assert value == (0.0 if pair in new else before[pair, key]), (pair, key)
+    assert net.dag.num_edges == dag.num_edges
+    assert own.tolist() == [hash(pair) for pair in pairs(net.dag)]
+    twin = rebuild(net)
+    other = torch.optim.AdamW(twin.parameters(), 0.01)
+    other.load_state_dict(deepcopy(optimizer.state_dict()))
+    for each in ((net, optimizer), (twin, other)):
+        train(*each, steps=3)
+    for got, want in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(got, want)
 
 
 def test_a_compiled_network_runs_on():
