@@ -220,28 +220,44 @@ def report_text(data: dict[str, Any]) -> str:
     lines = [
         "# Does wiring that changes learn better?", "",
         f"`python -m benchmarks.sparse_learning --mnist DIR`, fourward {env['versions']['fourward']}, commit "
-        f"{env['commit'][:12]}, {env['processor']}. The protocol is in "
-        "[the program](../sparse_learning.py). Percent of the test rows, mean and 95 % interval of "
-        f"{settings['seeds']} seeds; differences are seed by seed, bold where the interval excludes 0.", "",
-        "| wiring | data | edges | fixed | SET | RigL | SET - fixed | RigL - fixed | narrow | dense (edges) |",
+        f"{env['commit'][:12]}, {env['processor']}. The protocol is in the program. Percent of the test rows at the "
+        f"last step, mean and 95 % interval of {settings['seeds']} seeds. Differences are seed by seed, bold where the "
+        "interval excludes 0. *dense* has every edge that the rule allows, *narrow* is a dense MLP with about as many "
+        "weights as the sparse networks.", "",
+        "| wiring | data | edges | fixed | SET - fixed | RigL - fixed | narrow | dense (edges) |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_row(part) for part in data["parts"]), "",
+        "The same as accuracies, and the learning rates that were chosen, by seed:", "",
+        "| wiring | data | edges | fixed | SET | RigL | fixed's rates | SET's | RigL's | dense's |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        *(_row(part) for part in data["parts"]),
+        *(_accuracy_row(part) for part in data["parts"]),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def _row(part: dict[str, Any]) -> str:
-    methods = part["methods"]
-    accuracy = {name: [each["accuracy"] for each in runs] for name, runs in methods.items()}
-    cells = [_plus_minus(accuracy[name]) for name in SPARSE]
+    accuracy = _accuracies(part)
+    cells = [_plus_minus(accuracy["fixed"])]
     for name in ("set", "rigl"):
-        differences = [a - b for a, b in zip(accuracy[name], accuracy["fixed"], strict=True)]
-        mean, half = interval(differences)
+        mean, half = interval([a - b for a, b in zip(accuracy[name], accuracy["fixed"], strict=True)])
         cells.append(f"**{mean:+.1f} ± {half:.1f}**" if abs(mean) > half else f"{mean:+.1f} ± {half:.1f}")
     cells.append(_plus_minus(accuracy["narrow"]) if "narrow" in accuracy else "")
-    cells.append(f"{_plus_minus(accuracy['dense'])} ({methods['dense'][0]['edges']:,})")
-    edges = f"{methods['fixed'][0]['edges']:,}"
-    return " | ".join([f"| {part['wiring']}", part["data"], edges, *cells]) + " |"
+    cells.append(f"{_plus_minus(accuracy['dense'])} ({part['methods']['dense'][0]['edges']:,})")
+    return _join(part, cells)
+
+
+def _accuracy_row(part: dict[str, Any]) -> str:
+    rates = [" ".join(f"{run['rate']:g}" for run in part["methods"][name]) for name in (*SPARSE, "dense")]
+    return _join(part, [_plus_minus(_accuracies(part)[name]) for name in SPARSE] + rates)
+
+
+def _accuracies(part: dict[str, Any]) -> dict[str, list[float]]:
+    return {name: [run["accuracy"] for run in runs] for name, runs in part["methods"].items()}
+
+
+def _join(part: dict[str, Any], cells: list[str]) -> str:
+    edges = f"{part['methods']['fixed'][0]['edges']:,}"
+    return "| " + " | ".join([part["wiring"], part["data"], edges, *cells]).replace("|  |", "| |") + " |"
 
 
 def _plus_minus(values: list[float]) -> str:
