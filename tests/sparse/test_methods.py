@@ -360,6 +360,9 @@ def test_a_method_refuses_other_nodes_and_corrupt_states():
     fw.rewire(net, optimizer, add_nodes=["new"])
     with pytest.raises(OptionError, match="expected the 30 nodes that the network had at the start, got 31"):
         method.step()
+    fw.rewire(net, optimizer, remove_nodes=["new"])
+    method.step()
+    fw.rewire(net, optimizer, add_nodes=["new"])
     hidden = next(v for v in net.dag.neurons if v not in net.dag.outputs)
     fw.rewire(net, optimizer, remove_nodes=[net.dag.labels[hidden]])
     with pytest.raises(OptionError, match=r"expected the 30 nodes .* got 30, others among them"):

@@ -441,7 +441,7 @@ def test_a_thousand_edits_leave_no_trace():
 
 
 def test_a_thousand_random_edits_do_not_drift():
-    """Of a network that trains: at last it is what its edges, weights and moments make anew."""
+    """A network that trained all the while is at last what its edges, weights and moments make anew."""
     dag = generate.erdos_renyi(30, 0.3, seed=2)
     net = FourWard(dag, "tanh", dtype=F64, seed=0)
     optimizer = torch.optim.AdamW(net.parameters(), 0.01)

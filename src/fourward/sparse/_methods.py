@@ -69,11 +69,11 @@ class Rewiring(ABC):
 
     def _check_nodes(self) -> None:
         labels = self.net.graph.labels
-        if labels is not self._labels and labels != self._labels:
-            others = ", others among them" if len(labels) == self._num_nodes else ""
+        if labels is not self._labels and list(labels) != list(self._labels):  # an edit of edges keeps the object
+            exchanged = ", others among them" if len(labels) == self._num_nodes else ""
             raise OptionError(
                 f"expected the {self._num_nodes:,} nodes that the network had at the start, got {len(labels):,}"
-                f"{others}. Make a new {type(self).__name__} after nodes were added or removed."
+                f"{exchanged}. Make a new {type(self).__name__} after nodes were added or removed."
             )
 
     def _is_due(self, step: int) -> bool:
