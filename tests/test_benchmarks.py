@@ -24,6 +24,7 @@ from benchmarks import (
     population,
     population_studies,
     recurrent,
+    sparse_learning,
     storage,
 )
 from benchmarks.contest import as_is, contest
@@ -272,6 +273,41 @@ def test_digits_by_row():
     assert abs(sum(p.numel() for p in digits_by_row.gru(0, count).parameters()) / count - 1) < 0.05
     runs = [{"a": {"accuracy": value, "parameters": 7}} for value in (0.5, 0.7)]
     assert digits_by_row.summarize(runs)[-1] == "| a | 7 | 0.600 ± 1.271 |"
+
+
+@pytest.mark.parametrize("wiring", ["layered", "Erdos-Renyi", "worm"])
+def test_a_dry_run_of_sparse_learning(monkeypatch, wiring):
+    monkeypatch.setitem(sparse_learning.DATA, "wine", sparse_learning.DATA["wine"]._replace(epochs=6))
+    monkeypatch.setattr(sparse_learning, "RATES", (3e-3,))
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    (part,) = [each for each in sparse_learning.list_parts(["wine"]) if each[1] == wiring][:1]
+    runs = [sparse_learning.run(part, seed, None) for seed in (0, 1)]
+    edges = {name: result["edges"] for name, result in runs[0].items()}
+    assert edges["fixed"] == edges["set"] == edges["rigl"] < edges["dense"]
+    assert ("narrow" in edges) == (wiring == "layered")
+    assert abs(edges.get("narrow", edges["fixed"]) / edges["fixed"] - 1) < 0.1
+    methods = {name: [run[name] for run in runs] for name in runs[0]}
+    data = {"environment": storage.describe_environment(), "settings": {"seeds": 2}, "parts": [
+        part._asdict() | {"methods": methods}]}  # fmt: skip
+    assert f"| {wiring} | wine | {edges['fixed']:,} |" in sparse_learning.report_text(data)
+
+
+def test_intervals_and_bold_differences():
+    mean, half = sparse_learning.interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.302652730 / 3**0.5)
+    accuracies = {"fixed": (90.0, 80.0), "set": (92.0, 82.0), "rigl": (91.0, 80.0), "dense": (95.0, 95.0)}
+    runs = {name: [{"accuracy": a, "edges": 5} for a in values] for name, values in accuracies.items()}
+    row = sparse_learning._row({"wiring": "a", "data": "b", "methods": runs})
+    assert "| **+2.0 ± 0.0** | +0.5 ± 6.4 |" in row
+
+
+def test_the_how_to_has_the_measured_table():
+    folder = Path(sparse_learning.__file__).parents[1]
+    report = (folder / "benchmarks" / "results" / "sparse-learning.md").read_text()
+    assert report == sparse_learning.report_text(json.loads((storage.RESULTS / "sparse-learning.json").read_text()))
+    table = report[report.index("| wiring |") : report.index("\n\nThe same")]
+    assert table in (folder / "docs" / "howto" / "rewiring.md").read_text()
 
 
 def test_a_dry_run_of_populations(monkeypatch, tmp_path):

@@ -148,7 +148,8 @@ def serialize_network(net: FourWard | Recurrent) -> tuple[Tensors, Metadata]:
     if net.constraints is not None:
         arrays_by_name = net.constraints.arrays._asdict()
         tensors |= {f"network.{name}": torch.tensor(a) for name, a in arrays_by_name.items() if a is not None}
-        tensors["network.free_weight"] = net.constraints.free_weight.detach().cpu()
+        # a copy: it may be the weights themselves, of which a file can't hold two
+        tensors["network.free_weight"] = net.constraints.free_weight.detach().cpu().clone()
         if net.constraints.node_sign is not None:
             tensors["network.node_sign"] = torch.tensor(net.constraints.node_sign)
     if dag.attributes:

@@ -43,6 +43,19 @@ def train(*words):
     return run("train", "er:30:0.2:0", "--device", "cpu", "--data", "t.csv", "--target", "sign", *words)
 
 
+def test_a_run_that_rewires_shows_what_changed(folder, capsys):
+    options = "--epochs", 4, "--batch-size", 16
+    assert train(*options, "--rewire", "set", "--out", "a", "--json") == 0
+    replaced = json.loads(capsys.readouterr().out)["edges_replaced"]
+    assert replaced > 0
+    assert run("view", "a", "--changes", "--no-open", "--out", "a.html") == 0
+    assert "edges grew" in capsys.readouterr().out
+    assert run("draw", "a", "--changes", "--out", "a.png") == 0
+    assert train(*options, "--out", "b") == 0
+    assert run("view", "b", "--changes", "--no-open", "--out", "b.html") == 2
+    assert "needs the folder of a run whose wiring changed" in capsys.readouterr().err
+
+
 def test_from_a_table_to_predictions(folder, capsys):
     assert train("--epochs", 25, "--batch-size", 16, "--out", "a", "--json") == 0
     result = json.loads(capsys.readouterr().out)

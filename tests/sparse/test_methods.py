@@ -1,6 +1,7 @@
 """SET, RigL, Prune: what may grow, what goes, and runs that continue to the same bits."""
 
 import io
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -359,6 +360,44 @@ def test_a_method_refuses_other_nodes_and_corrupt_states():
     fw.rewire(net, optimizer, add_nodes=["new"])
     with pytest.raises(OptionError, match="expected the 30 nodes that the network had at the start, got 31"):
         method.step()
+    fw.rewire(net, optimizer, remove_nodes=["new"])
+    method.step()
+    fw.rewire(net, optimizer, add_nodes=["new"])
+    hidden = next(v for v in net.dag.neurons if v not in net.dag.outputs)
+    fw.rewire(net, optimizer, remove_nodes=[net.dag.labels[hidden]])
+    with pytest.raises(OptionError, match=r"expected the 30 nodes .* got 30, others among them"):
+        method.step()
+
+
+def test_edges_of_the_users_may_go_against_the_levels_but_a_cycle_is_named():
+    net, _, method = make(every=1, seed=0, fraction=0.5)
+    level, n = net.layering.level, net.dag.num_nodes
+    for u, v in ((u, v) for u in range(n) for v in net.dag.neurons.tolist() if level[u] > level[v]):
+        with suppress(fw.errors.CycleError, fw.errors.GraphError):
+            fw.rewire(net, add=[(u, v)], weight=9.0)
+    before = net.dag
+    with pytest.raises(OptionError, match=r"against the levels .* Make a new SET"):
+        method.step()
+    assert net.dag is before
+    SET(net, every=1, seed=0).step()
+
+
+@pytest.mark.parametrize("has_loops", [True, False])
+def test_self_loops_grow_where_there_are_some(has_loops):
+    mask = np.random.default_rng(0).random((15, 15)) < 0.3
+    np.fill_diagonal(mask, has_loops)
+    mask[:, 0] = False
+    net = Recurrent(Digraph.from_mask(mask, inputs=[0], outputs=[14], feedback="all"), seed=0)
+    method = SET(net, every=1, seed=0, fraction=0.5)
+    counts = []
+    for _ in range(20):
+        edit = method.step()
+        grown = net.graph.edges[edit.added]
+        counts.append(int((grown[:, 0] == grown[:, 1]).sum()))
+    assert (sum(counts) > 0) == has_loops
+    other = SET(net, every=1, seed=0)
+    other.load_state_dict(method.state_dict())
+    assert other._growth.self_loops == has_loops
 
 
 def test_dense_gradients_are_those_of_a_loop_over_time():

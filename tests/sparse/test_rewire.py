@@ -3,17 +3,21 @@
 import gc
 import pickle
 import weakref
+from contextlib import contextmanager
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.prune import l1_unstructured
 
 import fourward as fw
 from fourward import Dag, Digraph, FourWard, Recurrent, generate, rewire
 from fourward.errors import CycleError, FourwardError, GraphError, OptionError, WeightError
+from fourward.sparse._rewire import unwrap
 from tests.sparse.helpers import F64, OPTIMIZERS, forward_and_gradients, pairs, rebuild
 from tests.tolerance import assert_near
 
@@ -78,7 +82,7 @@ def random_edit(net, seed, fraction, count, counter=[0]):  # noqa: B006 - counts
 
 
 def check_edits(net, sequence, x):
-    optimizer = OPTIMIZERS["Adam"](net.parameters())
+    optimizer = list(OPTIMIZERS.values())[sequence[0][0] % len(OPTIMIZERS)](net.parameters())
     weight, bias = net.weight, net.bias
     for seed, fraction, count in sequence:
         train(net, optimizer, seed=seed)
@@ -291,6 +295,65 @@ def test_constraints_follow_their_edges():
         )
 
 
+def draw_constraints(rng, edges, nodes):
+    """Some of the four constraints."""
+    drawn = {
+        "sign": dict(enumerate(rng.integers(-1, 2, nodes).tolist())),
+        "tied": np.where(rng.random(edges) < 0.5, rng.integers(0, 4, edges), -1),
+        "frozen": rng.random(edges) < 0.3,
+        "scale": rng.uniform(0.5, 2, edges),
+    }
+    return {name: values for name, values in drawn.items() if rng.random() < 0.6}
+
+
+@settings(max_examples=15)
+@given(st.integers(3, 15), st.integers(0, 10**6), edits)
+def test_edits_under_constraints_equal_building_it_anew(n, seed, sequence):
+    """Effective weights, outputs, and the sizes of the gradients of all parameters: a sign leaves theirs open."""
+    rng, drawn = np.random.default_rng(seed), generate.erdos_renyi(n, 0.5, seed=seed)
+    n = drawn.num_nodes  # without isolated ones
+    dag = Dag.from_arrays(drawn.edges, labels=n, inputs=drawn.inputs, outputs=drawn.outputs)
+    try:
+        net = FourWard(dag, "tanh", dtype=F64, seed=0, **draw_constraints(rng, dag.num_edges, n))
+    except WeightError:  # such as edges of opposite signs that are tied
+        return
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    x = torch.randn(3, dag.num_inputs, dtype=F64, generator=torch.Generator().manual_seed(seed))
+    for number, fraction, count in sequence:
+        train(net, optimizer, seed=number)
+        before, sign = dict(zip(pairs(net.dag), net.weight.tolist(), strict=True)), None
+        if net.constraints is not None:
+            sign, parameter = net.constraints.node_sign, net.constraints.free_weight
+        order, size = net.dag.position, dag.num_nodes
+        drawn = {
+            tuple(sorted(rng.choice(size, 2, replace=False).tolist(), key=order.__getitem__))
+            for _ in range(count if size > 1 else 0)
+        }
+        removed = [pair for pair in before if rng.random() < fraction]
+        added = {(u, v): rng.standard_normal() for u, v in sorted(drawn) if v not in net.dag.inputs and (
+                 (u, v) not in before or (u, v) in removed)}  # fmt: skip
+        added = {(u, v): w if sign is None or sign[u] == 0 else abs(w) * sign[u] for (u, v), w in added.items()}
+        rewire(net, optimizer, add=list(added), remove=removed, weight=np.array(list(added.values())))
+        twin = FourWard(net.dag, "tanh", dtype=F64)
+        if net.constraints is not None:
+            assert net.constraints.free_weight is parameter
+            arrays = net.constraints.arrays._asdict()
+            if arrays["sign"] is not None:  # by pair, as an array may be one by node
+                arrays["sign"] = dict(zip(pairs(net.dag), arrays["sign"].tolist(), strict=True))
+            twin = FourWard(net.dag, "tanh", dtype=F64, **arrays)
+        twin.load_edge_weights(net.weight, net.bias)
+        for pair, value in zip(pairs(net.dag), net.weight.tolist(), strict=True):
+            assert value == pytest.approx(added.get(pair, before.get(pair)), rel=1e-14)
+        for got, want in zip(forward_and_gradients(net, x), forward_and_gradients(twin, x), strict=True):
+            assert_near(got, want)
+        for each in (net, twin):
+            each.zero_grad()
+            each(x).square().sum().backward()
+        for got, want in zip(net.parameters(), twin.parameters(), strict=True):
+            assert (got.grad is None) == (want.grad is None)
+            assert got.grad is None or assert_near(got.grad.abs(), want.grad.abs()) is None
+
+
 def test_a_neuron_that_loses_all_edges_keeps_its_sign(tmp_path):
     net = FourWard(Dag.from_edges(SMALL), "tanh", sign={"c": -1}, seed=0)
     rewire(net, remove=[("c", "d")])
@@ -377,6 +440,34 @@ def test_a_thousand_edits_leave_no_trace():
     assert len(optimizer.state) == 2
 
 
+def test_a_thousand_random_edits_do_not_drift():
+    """A network that trained all the while is at last what its edges, weights and moments make anew."""
+    dag = generate.erdos_renyi(30, 0.3, seed=2)
+    net = FourWard(dag, "tanh", dtype=F64, seed=0)
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+    method = fw.sparse.SET(net, optimizer, every=1, fraction=0.1, seed=0)
+    own = np.array([hash(pair) for pair in pairs(dag)])
+    for k in range(1000):
+        train(net, optimizer, seed=k % 7)
+        before, edit = states(net, optimizer) if k % 100 == 99 else None, method.step()
+        now = pairs(net.dag)
+        own = edit.carry(own, new=0)
+        own[edit.added] = [hash(now[index]) for index in edit.added]
+        if before is not None:
+            new = {now[index] for index in edit.added}
+            for (pair, key), value in states(net, optimizer).items():
+                assert value == (0.0 if pair in new else before[pair, key]), (pair, key)
+    assert net.dag.num_edges == dag.num_edges
+    assert own.tolist() == [hash(pair) for pair in pairs(net.dag)]
+    twin = rebuild(net)
+    other = torch.optim.AdamW(twin.parameters(), 0.01)
+    other.load_state_dict(deepcopy(optimizer.state_dict()))
+    for each in ((net, optimizer), (twin, other)):
+        train(*each, steps=3)
+    for got, want in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(got, want)
+
+
 def test_a_compiled_network_runs_on():
     net = FourWard(generate.erdos_renyi(12, 0.4, seed=1), "tanh", seed=0)
     compiled = torch.compile(net, backend="eager")
@@ -386,6 +477,73 @@ def test_a_compiled_network_runs_on():
     for change in ({"remove": [pair]}, {"add": [pair], "weight": 0.7}):
         rewire(compiled, **change)
         assert torch.equal(compiled(x), net(x))
+
+
+def test_wrappers_around_wrappers():
+    net = FourWard(Dag.from_edges(SMALL), "tanh", seed=0)
+    assert unwrap(torch.compile(net, backend="eager")) is net
+    with one_process():
+        ddp = DistributedDataParallel(net)
+        assert unwrap(torch.compile(ddp, backend="eager")) is net
+        assert unwrap(DistributedDataParallel(torch.compile(net, backend="eager"))) is net
+
+
+@contextmanager
+def one_process():
+    """A process group of this process alone."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_ddp_keeps_the_number_of_edges():
+    """Its buckets have the size of the parameters; dead weak references anywhere in the process don't matter."""
+    nets = [FourWard(generate.erdos_renyi(12, 0.4, seed=1), "tanh", seed=0) for _ in range(2)]
+    optimizers = [torch.optim.Adam(net.parameters(), 0.01) for net in nets]
+    methods = [fw.sparse.SET(*each, every=1, seed=0) for each in zip(nets, optimizers, strict=True)]
+    x = torch.ones(2, nets[0].dag.num_inputs)
+    dead = [weakref.proxy(torch.nn.Linear(1, 1)) for _ in range(3)]
+    with one_process():
+        ddp = DistributedDataParallel(nets[0])
+        with pytest.raises(WeightError, match="wrapped in DistributedDataParallel, whose buckets keep the number"):
+            rewire(ddp, optimizers[0], remove=[pairs(nets[0].dag)[0]])
+        for _ in range(3):
+            for model, optimizer, method in zip((ddp, nets[1]), optimizers, methods, strict=True):
+                optimizer.zero_grad()
+                model(x).square().sum().backward()
+                optimizer.step()
+                method.step()
+        assert torch.equal(nets[0].weight, nets[1].weight)
+        del ddp
+        gc.collect()
+        rewire(nets[0], optimizers[0], remove=[pairs(nets[0].dag)[0]])  # no longer wrapped
+    assert len(dead) == 3
+
+
+def test_edits_within_inference_mode():
+    """As in the hooks of a validation: parameters stay such that autograd takes them."""
+    net = small()
+    optimizer = torch.optim.Adam(net.parameters())
+    train(net, optimizer)
+    for change in ({"add": [("b", "d")]}, {"add": [("a", "d")], "remove": [("b", "d")]}):
+        with torch.inference_mode():
+            rewire(net, optimizer, **change)
+        train(net, optimizer)
+    assert torch.equal(net(torch.ones(1, 2, dtype=F64)), rebuild(net)(torch.ones(1, 2, dtype=F64)))
+
+
+@pytest.mark.parametrize("name", ["frozen", "tied"])
+def test_constraints_that_lost_all_their_edges(name, tmp_path):
+    """Weights are then the parameters themselves, which a file must not hold twice."""
+    values = {"frozen": [True, False, False], "tied": [0, -1, -1]}[name]
+    net = small(**{name: Dag.from_edges(SMALL).align(np.array(values), SMALL)})
+    rewire(net, remove=[("a", "c")], add=[("a", "d")], weight=0.3)
+    fw.save(net, tmp_path / "net.safetensors")
+    x = torch.ones(1, 2, dtype=F64)
+    assert torch.equal(fw.load(tmp_path / "net.safetensors")(x), net(x))
 
 
 def test_only_networks_with_plain_parameters():

@@ -54,7 +54,7 @@ class Growth:
 
     No edge leads into an input that carries its feature, or out of an output that had none; none within a step leads
     from a level to the same or a lower one, levels being those at the start, so that no cycle can arise, and the graph
-    doesn't become deeper.
+    doesn't become deeper. A neuron feeds back to itself only if some did at the start.
 
     Args:
         graph: The graph.
@@ -68,6 +68,7 @@ class Growth:
         sinks = graph.outputs[graph.out_degree[graph.outputs] == 0]
         self.sends, self.receives = np.ones(graph.num_nodes, np.bool_), np.zeros(graph.num_nodes, np.bool_)
         self.sends[sinks], self.receives[graph.neurons] = False, True
+        self.self_loops = bool((graph.source == graph.target).any())
         self.all_delayed = isinstance(graph, Digraph) and graph.dag.num_edges == 0 < graph.num_edges
         #: What "layered" allows: a code for each two levels that edges join, ascending; those of feedback edges last.
         self.joined = np.unique(self._join_levels(graph)) if _is_layered(rule) else np.empty(0, np.int64)
@@ -115,7 +116,7 @@ class Growth:
 
     def allows(self, graph: Dag | Digraph, source: IntArray, target: IntArray, gone: BoolArray | None) -> BoolArray:
         """(K,) which pairs aren't edges, those that are gone apart, and are allowed by the rule."""
-        allowed = source != target
+        allowed = np.ones(len(source), np.bool_) if self.self_loops else source != target
         for index in _search(graph, source, target):
             is_edge = index >= 0
             if gone is not None:

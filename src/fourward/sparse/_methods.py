@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fourward._arrays import BoolArray, IntArray
-from fourward.errors import OptionError, TrainingError
+from fourward.errors import CycleError, OptionError, TrainingError
 from fourward.graph._convert import is_integer
 from fourward.graph._dag import Dag
 from fourward.graph._edit import Changed
@@ -55,20 +55,26 @@ class Rewiring(ABC):
         self.steps, self.edits = 0, 0  #: calls of `step`, and those that changed the wiring
         self.replaced = 0  #: edges that the last edit removed
         self.history = EditHistory() if keep_history else None
-        self._num_nodes = self.net.graph.num_nodes
+        self._labels, self._num_nodes = self.net.graph.labels, self.net.graph.num_nodes
 
     def step(self) -> Edit | None:
         """Count a step of the optimiser, and change the wiring if it is time to: what changed, else None."""
         self.steps += 1
         due = self._is_due(self.steps)
-        if due and self.net.graph.num_nodes != self._num_nodes:
-            raise OptionError(
-                f"expected the {self._num_nodes:,} nodes that the network had at the start, got "
-                f"{self.net.graph.num_nodes:,}. Make a new {type(self).__name__} after nodes were added or removed."
-            )
+        if due:
+            self._check_nodes()
         edit = self._edit() if due else None
         self._prepare(self._is_due(self.steps + 1))
         return edit
+
+    def _check_nodes(self) -> None:
+        labels = self.net.graph.labels
+        if labels is not self._labels and list(labels) != list(self._labels):  # an edit of edges keeps the object
+            exchanged = ", others among them" if len(labels) == self._num_nodes else ""
+            raise OptionError(
+                f"expected the {self._num_nodes:,} nodes that the network had at the start, got {len(labels):,}"
+                f"{exchanged}. Make a new {type(self).__name__} after nodes were added or removed."
+            )
 
     def _is_due(self, step: int) -> bool:
         return step % self.every == 0 and (self.until is None or step <= self.until)
@@ -151,7 +157,14 @@ class _Regrowth(Rewiring):
             pairs, np.sort(np.concatenate([np.empty(0, np.int64), *removed])),
             feedback=None if isinstance(graph, Dag) else np.concatenate([np.empty(0, np.bool_), *feedback]),
         )  # fmt: skip
-        return self._apply(change, self._new_weights(pairs, rng))
+        try:
+            return self._apply(change, self._new_weights(pairs, rng))
+        except CycleError as error:
+            raise OptionError(
+                "edges were added by hand against the levels that the network had at the start, and growth, which "
+                f"follows these, would close a cycle. Nothing was changed. Make a new {type(self).__name__} after "
+                "such edits."
+            ) from error
 
     def _fraction_now(self) -> float:
         return self.fraction
@@ -166,7 +179,7 @@ class _Regrowth(Rewiring):
     def _arrays(self) -> dict[str, Any]:
         growth = self._growth
         return {name: getattr(growth, name) for name in ("level", "sends", "receives", "joined")} | {
-            "all_delayed": np.array(growth.all_delayed)
+            name: np.array(getattr(growth, name)) for name in ("all_delayed", "self_loops")
         }
 
     def _load_arrays(self, arrays: dict[str, Any]) -> None:
@@ -180,7 +193,7 @@ class _Regrowth(Rewiring):
             raise OptionError("expected levels below the number of nodes, and pairs of levels among these.")
         for name in ("level", "sends", "receives", "joined"):
             setattr(growth, name, arrays[name].copy())
-        growth.all_delayed = bool(arrays["all_delayed"])
+        growth.all_delayed, growth.self_loops = bool(arrays["all_delayed"]), bool(arrays["self_loops"])
 
 
 class SET(_Regrowth):

@@ -130,8 +130,8 @@ def check_resize(net: nn.Module, moves: list[Move]) -> None:
         return
     from torch.nn.parallel import DistributedDataParallel
 
-    for each in gc.get_objects():
-        if isinstance(each, DistributedDataParallel) and any(module is net for module in each.modules()):
+    for each in gc.get_objects():  # type(), as isinstance() follows weak references, also dead ones
+        if issubclass(type(each), DistributedDataParallel) and any(module is net for module in each.modules()):
             raise WeightError(
                 "the network is wrapped in DistributedDataParallel, whose buckets keep the number of weights. Add as "
                 "many edges as you remove, as SET and RigL do, or edit the network before it is wrapped."

@@ -133,6 +133,7 @@ def rewire(
     return rewire_indices(net, optimizer, change, weight, tuple(names.values()))
 
 
+@torch.inference_mode(False)  # or else autograd would refuse the parameters from then on
 def rewire_indices(
     net: Network,
     optimizer: Optimizers,
@@ -196,15 +197,18 @@ def set_wiring(net: Network, wiring: Wiring) -> None:
 
 def unwrap(net: Any) -> Network:
     """The network itself, of what torch.compile or DistributedDataParallel made of it."""
-    net = getattr(net, "_orig_mod", net)
-    if isinstance(net, nn.parallel.DistributedDataParallel):
-        net = net.module
+    while (inner := _inner_module(net)) is not None:
+        net = inner
     if not isinstance(net, EngineModule):
         raise OptionError(
             f"expected a FourWard or a Recurrent, got a {type(net).__name__}. Pass the network itself, without the "
             "layers around it."
         )
     return cast(Network, net)
+
+
+def _inner_module(net: Any) -> Any:
+    return net.module if isinstance(net, nn.parallel.DistributedDataParallel) else getattr(net, "_orig_mod", None)
 
 
 def _list_moves(net: Network, other: Network, edited: Edited, neuron: IntArray, new_weight: Tensor) -> list[Move]:
