@@ -60,12 +60,18 @@ class KernelRecurrentRunner(RecurrentRunner):
 
     def torch_fallback(self) -> TorchRecurrentRunner:
         """The torch engine's runner for this plan."""
+        self._prepare_fallback()
+        return self._fallbacks[0]
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _prepare_fallback(self) -> bool:
+        """Prepare the torch engine's runner; torch.compile calls this when it traces, and doesn't trace it."""
         device = self.packed_plan.device
         if not self._fallbacks or self._fallbacks[0].edge.device != device:
             # Outside of any transform, trace and inference mode: its tensors serve all later passes.
             with torch._C._DisableFuncTorch(), torch.inference_mode(False), untraced():
                 self._fallbacks[:] = [TorchRecurrentRunner(self.plan).to(device)]
-        return self._fallbacks[0]
+        return True
 
     def forward(
         self,
