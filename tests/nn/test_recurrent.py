@@ -156,6 +156,17 @@ def test_compile_and_export():
     assert_near(exported(X)[0], want[0])
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("tau", [None, 2.0])
+def test_jit_trace(tau):
+    for g in (G, Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a"), ("b", "y")])):
+        net = Recurrent(g, tau=tau, seed=0, dtype=torch.float64)
+        x = X[..., : g.num_inputs]
+        traced = torch.jit.trace(net, (x,), check_trace=False)
+        for got, want in zip(traced(x), net(x), strict=True):
+            assert_near(got.detach(), want.detach())
+
+
 def test_dropout_is_the_same_in_all_steps():
     pairs = [("x", "h"), ("h", "h"), ("h", "y"), ("y", "y")]
     g = Digraph.from_edges(pairs, outputs=["y"])
