@@ -43,6 +43,7 @@ def graph(
     Example: `fourward graph synapses.csv --remove-feedback --out brain.graphml`
     """
     from fourward.graph import files
+    from fourward.graph._dag import Dag
 
     try:
         files.infer_format(out, to)
@@ -67,7 +68,7 @@ def graph(
                 "edges": made.num_edges,
                 "inputs": made.num_inputs,
                 "outputs": made.num_outputs,
-                "feedback": made.num_edges - (made.dag if recurrent else made).num_edges,  # type: ignore[union-attr]
+                **({} if isinstance(made, Dag) else {"feedback": made.num_feedback}),
                 "removed": [list(pair) for pair in getattr(loaded, "removed", ())],
                 "merged": loaded.merged,
                 "changes": loaded.changes.to_json(),
