@@ -149,8 +149,8 @@ def _sort_by_target(net: fw.Recurrent) -> tuple[Tensor, Tensor, Tensor]:
     order = np.lexsort((graph.source, graph.target))
     row_start = np.concatenate(([0], np.cumsum(graph.in_degree)))
     arrays = (order, graph.source[order], row_start)
-    order, source, start = (torch.tensor(array.astype(np.int64), device=net.weight.device) for array in arrays)
-    return order, source, start
+    edge, source, start = (torch.tensor(array.astype(np.int64), device=net.weight.device) for array in arrays)
+    return edge, source, start
 
 
 def run_steps(net: fw.Recurrent, make: Rival, x: Tensor) -> Tensor:

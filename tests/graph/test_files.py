@@ -262,8 +262,8 @@ def test_round_trip_of_feedback(name, suffix, tmp_path):
     assert_same_dag(got.graph, g)
     assert got.weight is None
     if g.num_edges > g.num_feedback > 0:
-        again = files.read_digraph(path, feedback="all").graph
-        assert again.num_feedback == g.num_edges, "a choice counts more than the file"
+        all_delayed = files.read_digraph(path, feedback="all").graph
+        assert all_delayed.num_feedback == g.num_edges, "a choice counts more than the file"
 
 
 def test_feedback_in_files_is_checked(tmp_path):

@@ -56,8 +56,8 @@ def allocated(net: Recurrent, steps: int, blocks: list[int], **options) -> int:
 
 @pytest.mark.parametrize("options", [{}, {"tau": 2.0}, {"tau": 2.0, "dynamics": "voltage"}], ids=str)
 def test_edges_take_no_memory_for_each_sample(options, blocks):
-    few, many = (allocated(network(count, **options), 4, blocks) for count in (1_000, 9_000))
-    edges = (many - few) / (8_000 * BYTES)
+    of_1000, of_9000 = (allocated(network(count, **options), 4, blocks) for count in (1_000, 9_000))
+    edges = (of_9000 - of_1000) / (8_000 * BYTES)
     assert edges < 20, "numbers for each edge: copies of weights in several orders, and their gradients"
     assert BATCH > 10 * 20, "a product for each edge and sample would be seen"
 

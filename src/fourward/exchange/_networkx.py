@@ -54,7 +54,7 @@ def from_networkx(
         recurrent: Keep feedback, and make a Recurrent.
         options: Further keywords of FourWard, or of Recurrent.
     """
-    choices = {
+    choices: dict[str, Any] = {
         "orient": orient,
         "seed": seed,
         "merge": merge,

@@ -150,7 +150,8 @@ def weighted_networkx(net: EngineModule) -> nx.DiGraph:
     """A network's graph with its weights, biases, activations and constraints as attributes."""
     weight, bias = (None if p is None else p.detach().double().cpu().numpy() for p in (net.weight, net.bias))
     names = tuple(map(activation_name, net.neuron_activations()))
-    return _annotated.to_networkx(annotate(net.graph, weight, bias, names, constraints=constraint_arrays(net)))
+    graph = cast("Dag | Digraph", net.graph)
+    return _annotated.to_networkx(annotate(graph, weight, bias, names, constraints=constraint_arrays(net)))
 
 
 def check_network(net: nn.Module) -> None:
