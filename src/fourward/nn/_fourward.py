@@ -17,6 +17,7 @@ from fourward.graph._annotated import annotate
 from fourward.graph._base import BaseGraph
 from fourward.graph._convert import label_list
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.graph._driven import add_feature_nodes
 from fourward.layering import Layering
 from fourward.nn._activations import ActivationLike, Activations, activation_name
@@ -150,7 +151,7 @@ def weighted_networkx(net: EngineModule) -> nx.DiGraph:
     """A network's graph with its weights, biases, activations and constraints as attributes."""
     weight, bias = (None if p is None else p.detach().double().cpu().numpy() for p in (net.weight, net.bias))
     names = tuple(map(activation_name, net.neuron_activations()))
-    graph = cast("Dag | Digraph", net.graph)
+    graph = cast(Dag | Digraph, net.graph)
     return _annotated.to_networkx(annotate(graph, weight, bias, names, constraints=constraint_arrays(net)))
 
 
