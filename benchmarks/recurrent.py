@@ -119,7 +119,10 @@ def masked_dense(net: fw.Recurrent) -> Callable[[Tensor], Step]:
 
 
 def sparse_product(net: fw.Recurrent) -> Callable[[Tensor], Step]:
-    """torch.sparse.mm with a matrix in compressed rows, whose weights have gradients; coordinates take longer."""
+    """torch.sparse.mm with a matrix in compressed rows, whose weights have gradients.
+
+    Coordinates took 1.4 times as long on the worm, and 0.7 times on the stand-in, where embedding_bag took 0.3 times.
+    """
     order, source, row_start = _sort_by_target(net)
     size = (net.graph.num_nodes,) * 2
 
