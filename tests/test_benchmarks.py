@@ -257,7 +257,7 @@ def test_networks_with_feedback_are_measured_against_what_computes_the_same(tmp_
     graph = recurrent.stand_in(40)
     assert graph.num_feedback == graph.num_edges > 200
     cell = recurrent.measure("stand-in", graph, 5, 4)
-    assert len(cell["forward"]) == len(cell["train"]) == 6
+    assert len(cell["forward"]) == len(cell["train"]) == 7
 
 
 def test_digits_by_row():

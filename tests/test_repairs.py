@@ -115,9 +115,13 @@ CASES = {
     "text as weight": (graph_file("a,b,much\nb,c,little\n", header=False), {"columns": [1, 2]}),
     "limit of memory": (graph_file("a,b\nb,c\n", max_bytes=10), {"max_bytes": 2**30}),
     "cycle": (graph_file("a,b\nb,c\nc,a\nc,d\n"), {"remove_feedback": ...}),
+    "cycle in a graph to convert": (
+        lambda: command_line("graph", "--out", "g.csv"),
+        {"remove_feedback": ..., "recurrent": ...},
+    ),
     "cycle on the command line": (lambda: command_line("info"), {"remove_feedback": ..., "recurrent": ...}),
     "cycle of a command without feedback": (
-        lambda: command_line("graph", "--out", "g.csv"),
+        lambda: command_line("bench", "--methods", "fourward", "--batches", "1"),
         {"remove_feedback": ...},
     ),
     "no inputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 0), (1, 2)]), {"inputs": ...}),

@@ -63,10 +63,9 @@ from fourward.nn._fourward import (
     builtin_activation_names,
     check_network,
     from_parameters,
-    name_activations,
 )
 from fourward.nn._population import Population
-from fourward.nn._recurrent import Recurrent
+from fourward.nn._recurrent import Recurrent, recurrent_from_parameters
 from fourward.plan.activations import BY_CODE, CUSTOM
 
 Tensors = dict[str, Tensor]
@@ -221,8 +220,7 @@ def _build_recurrent(
         tau = nn.Parameter(tau) if info["learned_tau"] is True else tau
     shared = {"dynamics": info["dynamics"], "batch_first": info["batch_first"], "tau": tau, "init": "zeros"}
     options |= shared | _constraint_options(graph, edges, tensors)
-    net = Recurrent(graph, name_activations(graph, names), bias=bias is not None, **options)
-    net.load_edge_weights(graph.align(weight, edges, by="index"), bias)
+    net = recurrent_from_parameters(graph, graph.align(weight, edges, by="index"), bias, names, **options)
     _load_free_weight(net, edges, tensors)
     return net
 

@@ -9,6 +9,7 @@ from torch import nn
 from fourward import Digraph, Recurrent, connectomes
 from fourward.errors import ActivationError, FileError, OptionError
 from fourward.exchange import EXPORTERS, check_onnx, export, fold, to_c, to_onnx_recurrent
+from fourward.graph.files import NETWORK_SUFFIXES
 from fourward.plan.activations import ACTIVATIONS
 from tests.engine.test_recurrent import CASES, digraph
 from tests.tolerance import assert_near
@@ -52,8 +53,8 @@ def test_weights_are_stored_once(tmp_path):
 
 def test_what_cant_be_exported(tmp_path):
     net = network(digraph("a ring"))
-    for suffix in set(EXPORTERS) - {".onnx", ".safetensors"}:
-        with pytest.raises(FileError, match=r"networks with feedback export to .onnx and .safetensors alone"):
+    for suffix in set(EXPORTERS) - {".onnx", ".safetensors", *NETWORK_SUFFIXES}:
+        with pytest.raises(FileError, match=r"suffixes \.onnx, \.safetensors, .* for a network with feedback, got"):
             export(net, tmp_path / f"net{suffix}")
     with pytest.raises(OptionError, match=r"fixed number of steps. Pass steps="):
         export(net, tmp_path / "net.onnx")
@@ -61,7 +62,7 @@ def test_what_cant_be_exported(tmp_path):
         export(net, tmp_path / "net.onnx", steps=0)
     with pytest.raises(OptionError, match="steps is for networks with feedback, but this is a Linear"):
         export(nn.Linear(1, 1), tmp_path / "net.onnx", steps=2)
-    with pytest.raises(OptionError, match=r"got a Recurrent, whose feedback this format can't hold"):
+    with pytest.raises(OptionError, match=r"got a Recurrent, whose feedback isn't supported here"):
         to_c(net)
     with pytest.raises(OptionError, match=r"expected a FourWard, got a Recurrent"):
         fold(net)

@@ -138,6 +138,8 @@ def test_it_is_immutable():
 BAD = {
     "constructor": (lambda: Digraph(PAIRS), GraphError, "Digraph.from_edges"),
     "unknown feedback": (lambda: Digraph.from_edges(PAIRS, feedback="none"), OptionError, "'fewest', 'all' or a list"),
+    "no feedback": (lambda: Digraph.from_edges(PAIRS, feedback=None), OptionError, "or a list of pairs.*got None"),
+    "feedback of arrays": (lambda: Digraph.from_arrays([[0, 1]], feedback=1), OptionError, "or a list of pairs.*got 1"),
     "no edge": (lambda: Digraph.from_edges(PAIRS, feedback=[("a", "c")]), GraphError, r"aren't edges: \('a', 'c'\)"),
     "no label": (lambda: Digraph.from_edges(PAIRS, feedback=[("a", "q")]), GraphError, "'q'"),
     "duplicates": (lambda: Digraph.from_edges([*PAIRS, PAIRS[3]]), GraphError, r"duplicate edges: \('c', 'a'\)"),

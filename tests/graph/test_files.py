@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourward import Dag, _memory, connectomes, files, generate
-from fourward.errors import FileError, FourwardError, GraphError, OptionError, WeightError
+from fourward import Dag, Digraph, _memory, connectomes, files, generate
+from fourward.errors import CycleError, FileError, FourwardError, GraphError, OptionError, WeightError
 from tests.graph.write_file import write_file
 
 FORMATS = list(files._FORMATS)
@@ -222,3 +222,63 @@ def test_mutated_files_never_give_a_traceback(suffix, data, tmp_path_factory):
 def read_or_refuse(path):
     with contextlib.suppress(FourwardError):
         files.read_dag(path, remove_feedback=True, merge=True)
+
+
+DIGRAPHS = {
+    "worm": connectomes.load("c-elegans").graph,
+    "all delayed": Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a"), ("b", "b")], outputs=["b"], feedback="all"),
+    "listed": Digraph.from_edges(
+        [("x", "a"), ("a", "b"), ("b", "a"), ("b", "x")],
+        inputs=["x"],
+        outputs=["b"],
+        feedback=[("x", "a"), ("a", "b"), ("b", "x")],
+    ).with_attributes({"class": ["s", "i", "m"]}),
+    "none": Digraph.from_edges([(0, 2), (2, 1)]),
+    "numbers": Digraph.from_edges([(5, 5), (5, -3), (-3, 5)], nodes=[5, -3], inputs=[5], outputs=[-3]),
+    "no edges": Digraph.from_edges([], nodes=["b", "a"]),
+}
+
+
+@pytest.mark.parametrize("suffix", WITH_GZIP)
+@pytest.mark.parametrize("name", DIGRAPHS)
+def test_round_trip_of_feedback(name, suffix, tmp_path):
+    g, path, rng = DIGRAPHS[name], tmp_path / f"graph.{suffix}", np.random.default_rng(0)
+    weight, bias = rng.normal(size=g.num_edges), rng.normal(size=len(g.neurons))
+    values = {"weight": weight}
+    if suffix.split(".")[0] in WITH_NEURONS:
+        values |= {"bias": bias, "activation": ["tanh"] * len(bias), "constraints": {"sign": np.sign(weight)}}
+    files.write(g, path, **values)
+    got = files.read_digraph(path)
+    assert_same_dag(got.graph, g)
+    assert got.graph.attributes == g.attributes
+    assert got.graph.num_feedback == g.num_feedback
+    assert g.num_edges == 0 or np.array_equal(got.weight, weight)
+    if "bias" in values and g.num_edges:
+        assert np.array_equal(got.bias, bias)
+        assert set(got.activation) == {"tanh"}
+        assert np.array_equal(got.constraints["sign"], np.sign(weight))
+    files.write(g, path)
+    got = files.read_digraph(path)
+    assert_same_dag(got.graph, g)
+    assert got.weight is None
+    if g.num_edges > g.num_feedback > 0:
+        all_delayed = files.read_digraph(path, feedback="all").graph
+        assert all_delayed.num_feedback == g.num_edges, "a choice counts more than the file"
+
+
+def test_feedback_in_files_is_checked(tmp_path):
+    path = write_file(tmp_path, "g.csv", '# fourward {"feedback": [["a", "c"]]}\nsource,target\na,b\nb,a\n')
+    with pytest.raises(FileError, match=r"g\.csv: .*feedback that isn't an edge: \('a', 'c'\)"):
+        files.read(path)
+    for broken in ('"some"', "[[1]]", "3", '["ab"]'):
+        path = write_file(tmp_path, "g.csv", f'# fourward {{"feedback": {broken}}}\nsource,target\na,b\nb,a\n')
+        with pytest.raises(FileError, match=r"g\.csv: expected 'feedback' to be 'all' or a list of pairs"):
+            files.read(path)
+    edges = np.array([[0, 1], [1, 0]])
+    for feedback in (np.array([True]), np.array([0, 1]), np.array(["a", "b"])):
+        np.savez(tmp_path / "g.npz", edges=edges, feedback=feedback)
+        with pytest.raises(FileError, match="'feedback' must be 2 bools"):
+            files.read(tmp_path / "g.npz")
+    np.savez(tmp_path / "g.npz", edges=edges, feedback=np.array([False, False]))
+    with pytest.raises(CycleError, match=r"g\.npz.*0 -> 1 -> 0.*add one of them to feedback"):
+        files.read_digraph(tmp_path / "g.npz", inputs=[0], outputs=[1])

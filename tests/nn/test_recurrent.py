@@ -148,12 +148,23 @@ def test_autocast():
 def test_compile_and_export():
     net = network(tau=2.0)
     want = [value.detach() for value in net(X)]
-    compiled = torch.compile(net, backend="aot_eager")
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
     y, h = compiled(X)
     assert_near(y, want[0])
     assert_near(h, want[1])
     exported = torch.export.export(net, (X,)).module()
     assert_near(exported(X)[0], want[0])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("tau", [None, 2.0])
+def test_jit_trace(tau):
+    for g in (G, Digraph.from_edges([("x", "a"), ("a", "b"), ("b", "a"), ("b", "y")])):
+        net = Recurrent(g, tau=tau, seed=0, dtype=torch.float64)
+        x = X[..., : g.num_inputs]
+        traced = torch.jit.trace(net, (x,), check_trace=False)
+        for got, want in zip(traced(x), net(x), strict=True):
+            assert_near(got.detach(), want.detach())
 
 
 def test_dropout_is_the_same_in_all_steps():
@@ -167,7 +178,8 @@ def test_dropout_is_the_same_in_all_steps():
     assert (net.eval().activations(torch.ones(4, 200, 1))[..., g.index("h")] != 0).all()
 
 
-def test_engines_are_chosen_in_the_open():
+def test_engines_are_chosen_in_the_open(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
     assert network(tau=None).engine == "cpu"
     custom = network(activation={"default": torch.atan})
     assert custom.engine == "torch"
@@ -213,6 +225,10 @@ CALLS = {
     "tau is NaN": (lambda: network(tau=float("nan")), OptionError, "at least 1 step, got nan"),
     "tau's length": (lambda: network(tau=[1.0, 2.0]), OptionError, r"tau of shape \(4,\).*\(2,\)"),
     "tau's type": (lambda: network(tau="slow"), OptionError, "tau must be a number"),
+    "tau is a bool": (lambda: network(tau=True), OptionError, "tau must be a number, .* got True"),
+    "tau is complex": (lambda: network(tau=2j), OptionError, "tau must be a number, .* got 2j"),
+    "a tau in words": (lambda: network(tau={"a": "slow"}), OptionError, "time constant of 'a', got 'slow'"),
+    "a tau of None": (lambda: network(tau={"default": None}), OptionError, "time constant of 'default', got None"),
     "tau of an input": (
         lambda: network(tau={"x": 2.0, "default": 1.0}),
         OptionError,

@@ -91,6 +91,13 @@ def test_networks_with_feedback(options):
     assert cost(net.recurrent_plan, BATCH).activation_bytes == costs.activation_bytes / 7
 
 
+@pytest.mark.parametrize("steps", [0, -1, 2.5, True])
+def test_numbers_of_steps(steps):
+    net = Recurrent(Digraph.from_edges([("x", "a"), ("a", "a")], outputs=["a"]), seed=0)
+    with pytest.raises(OptionError, match=f"steps must be an int of at least 1.*got {steps}"):
+        cost(net.recurrent_plan, BATCH, steps=steps)
+
+
 def test_steps_are_for_networks_with_feedback():
     with pytest.raises(OptionError, match=r"plan of a network with feedback for steps=3, got Plan"):
         cost(FourWard(GRAPHS["mlp"], seed=0).plan, BATCH, steps=3)

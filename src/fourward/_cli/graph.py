@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward._cli.options import GraphArgument, GraphOptions, JsonOption, takes_graph_options
+from fourward._cli.options import GraphArgument, GraphOptions, JsonOption, RecurrentOption, takes_graph_options
 from fourward._cli.output import print_json, report_changes
 from fourward._files import replacing
-from fourward.errors import FourwardError
+from fourward.errors import FourwardError, OptionError
 
 if TYPE_CHECKING:
-    from fourward.graph._annotated import AnnotatedDag
+    from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +33,7 @@ def graph(
     report: Annotated[
         Path | None, typer.Option(help="CSV file to write removed edges to, with weights and why.")
     ] = None,
+    recurrent: RecurrentOption = False,
     as_json: JsonOption = False,
     *,
     graph_options: GraphOptions,
@@ -42,35 +43,40 @@ def graph(
     Example: `fourward graph synapses.csv --remove-feedback --out brain.graphml`
     """
     from fourward.graph import files
+    from fourward.graph._dag import Dag
 
     try:
         files.infer_format(out, to)
     except FourwardError as error:  # concerns the output file, whose format is --to
         error.repairs = tuple(replace(repair, option="to") for repair in error.repairs)
         raise
-    loaded = graph_options.load(spec, topology_only=topology_only)
+    if recurrent and report is not None:
+        raise OptionError("--report lists removed edges, but --recurrent keeps feedback. Omit one of them.")
+    load = graph_options.load_digraph if recurrent else graph_options.load
+    loaded: AnnotatedDag | AnnotatedDigraph = load(spec, topology_only=topology_only)
+    made = loaded[0]
     values = {name: getattr(loaded, name) for name in ("weight", "bias", "activation", "constraints")}
-    files.write(loaded.dag, out, format=to, **values)
+    files.write(made, out, format=to, **values)
     if report is not None:
         with replacing(report) as temporary:
-            _write_removed(loaded, temporary)
+            _write_removed(loaded, temporary)  # type: ignore[arg-type]
     if as_json:
-        dag = loaded.dag
         print_json(
             {
                 "out": str(out),
-                "nodes": dag.num_nodes,
-                "edges": dag.num_edges,
-                "inputs": dag.num_inputs,
-                "outputs": dag.num_outputs,
-                "removed": [list(pair) for pair in loaded.removed],
+                "nodes": made.num_nodes,
+                "edges": made.num_edges,
+                "inputs": made.num_inputs,
+                "outputs": made.num_outputs,
+                **({} if isinstance(made, Dag) else {"feedback": made.num_feedback}),
+                "removed": [list(pair) for pair in getattr(loaded, "removed", ())],
                 "merged": loaded.merged,
                 "changes": loaded.changes.to_json(),
             }
         )
         return
     report_changes(loaded)
-    print(f"{out}: {loaded.dag!r}")
+    print(f"{out}: {made!r}")
 
 
 def _write_removed(loaded: AnnotatedDag, path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourward._cli.options import FORMAT_HELP, JsonOption, MaxBytesOption
+from fourward._cli.options import FORMAT_HELP, JsonOption, MaxBytesOption, RecurrentOption, offer_recurrent
 from fourward._cli.output import print_json
-from fourward.errors import FileError, OptionError
+from fourward.errors import FileError, GraphError, OptionError
 
 if TYPE_CHECKING:
     from fourward.nn._fourward import FourWard
@@ -46,6 +46,7 @@ def import_(
         str | None, typer.Option(help="Activation of neurons for which the graph file names none.")
     ] = None,
     format: Annotated[str | None, typer.Option(help=FORMAT_HELP)] = None,
+    recurrent: RecurrentOption = False,
     inputs: Annotated[int | None, typer.Option(min=1, help="Number of inputs (--from tensorneat only).")] = None,
     outputs: Annotated[int | None, typer.Option(min=1, help="Number of outputs (--from tensorneat only).")] = None,
     output_transform: Annotated[
@@ -62,7 +63,7 @@ def import_(
     from fourward import exchange
 
     _check(kind, Kind.TENSORNEAT, inputs=inputs, outputs=outputs, output_transform=output_transform)
-    _check(kind, Kind.GRAPH, activation=activation, format=format)
+    _check(kind, Kind.GRAPH, activation=activation, format=format, recurrent=recurrent or None)
     net: FourWard | Recurrent
     if kind is Kind.NEAT:
         net = exchange.read_neat(file, max_bytes=max_bytes)
@@ -75,7 +76,7 @@ def import_(
         transform = output_transform or "identity"
         net = exchange.read_tensorneat(file, inputs, outputs, output_transform=transform, max_bytes=max_bytes)
     else:
-        net = _read_graph(file, activation, format, max_bytes)
+        net = _read_graph(file, activation, format, max_bytes, recurrent)
     exchange.export(net, out)
     dag = net.graph
     if as_json:
@@ -85,7 +86,9 @@ def import_(
         print(f"{out}: {dag!r}")
 
 
-def _read_graph(file: Path, activation: str | None, format: str | None, max_bytes: int | None) -> FourWard | Recurrent:
+def _read_graph(
+    file: Path, activation: str | None, format: str | None, max_bytes: int | None, recurrent: bool
+) -> FourWard | Recurrent:
     from fourward import exchange
     from fourward.graph.files import NETWORK_SUFFIXES, SUFFIXES
 
@@ -93,7 +96,8 @@ def _read_graph(file: Path, activation: str | None, format: str | None, max_byte
     if suffix == ".safetensors":
         from fourward._serialization import load_network
 
-        options = {"--activation": activation, "--format": format, "--max-bytes": max_bytes}
+        options: dict[str, object] = {"--activation": activation, "--format": format, "--max-bytes": max_bytes}
+        options["--recurrent"] = recurrent or None
         unused = [option for option, value in options.items() if value is not None]
         if unused:
             raise OptionError(f"{unused[0]} has no effect here: {file} is a network, not a graph file. Omit it.")
@@ -103,7 +107,12 @@ def _read_graph(file: Path, activation: str | None, format: str | None, max_byte
             f"{file}: {suffix} files can't be imported. Import the network's file in one of the formats .safetensors, "
             f"{', '.join(NETWORK_SUFFIXES)}."
         )
-    return exchange.read_network(file, activation=activation, format=format, max_bytes=max_bytes)
+    options = {"activation": activation, "format": format, "max_bytes": max_bytes, "recurrent": recurrent}
+    try:
+        return exchange.read_network(file, **options)  # type: ignore[arg-type]
+    except GraphError as error:
+        offer_recurrent(error)
+        raise
 
 
 def _check(kind: Kind, expected: Kind, **options: object) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fourward.errors import CycleError, FileError, OptionError, Repair
+from fourward.errors import CycleError, FileError, GraphError, OptionError, Repair
 
 if TYPE_CHECKING:
     from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph
@@ -292,9 +292,9 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
         graph_options = GraphOptions(**{name: values[name] for name in options})
         try:
             command(**{name: value for name, value in values.items() if name in declared}, graph_options=graph_options)
-        except CycleError as error:
+        except GraphError as error:
             if "recurrent" in declared:
-                error.repairs = (*error.repairs, KEEP_FEEDBACK)
+                offer_recurrent(error)
             raise
 
     parameters = [
@@ -305,6 +305,12 @@ def takes_graph_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters += [option for name, option in options.items() if name not in declared]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def offer_recurrent(error: GraphError) -> None:
+    """Add the flag that keeps feedback to the repairs of an error about cycles or self-loops."""
+    if isinstance(error, CycleError) or any(repair.option == "self_loops" for repair in error.repairs):
+        error.repairs = (*error.repairs, KEEP_FEEDBACK)
 
 
 def _parse_choice(text: str | None) -> NodeChoice:

@@ -63,9 +63,9 @@ class KernelRecurrentRunner(RecurrentRunner):
         self._prepare_fallback()
         return self._fallbacks[0]
 
-    # torch.compile doesn't trace it: it calls it, and then finds the runner.
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _prepare_fallback(self) -> bool:
+        """Prepare the torch engine's runner; torch.compile calls this when it traces, and doesn't trace it."""
         device = self.packed_plan.device
         if not self._fallbacks or self._fallbacks[0].edge.device != device:
             # Outside of any transform, trace and inference mode: its tensors serve all later passes.

@@ -51,7 +51,7 @@ def export(net: nn.Module, path: str | Path, *, example: Example | None = None, 
 
     Args:
         net: A FourWard, or a module with FourWards inside, which torch traces: .onnx or .pt2, for any batch size. Or a
-            Recurrent: .onnx or .safetensors.
+            Recurrent: .onnx, .safetensors or a graph file.
         path: The file.
         example: An input of such a module, a tensor or a tuple of them, whose first dimension is the batch.
         steps: The number of steps that an ONNX file of a Recurrent computes, see `to_onnx_recurrent`.
@@ -75,11 +75,16 @@ def export(net: nn.Module, path: str | Path, *, example: Example | None = None, 
 
 def _export_recurrent(net: Recurrent, path: str | Path, steps: int | None) -> None:
     suffix = Path(path).suffix.lower()
+    if suffix != ".onnx" and steps is not None:
+        raise OptionError(f"steps is for .onnx alone: {suffix or 'other'} files run any number. Omit it.")
     if suffix == ".safetensors":
         return _serialization.save(net, path)
+    if suffix in NETWORK_SUFFIXES:
+        return write_graph(net, path)
     if suffix != ".onnx":
+        known = ", ".join((".onnx", ".safetensors", *NETWORK_SUFFIXES))
         raise FileError(
-            f"{path}: networks with feedback export to .onnx and .safetensors alone, got {suffix or 'no suffix'}."
+            f"{path}: expected one of the suffixes {known} for a network with feedback, got {suffix or 'none'}."
         )
     if steps is None:
         message = "ONNX files of networks with feedback have a fixed number of steps."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from fourward._arrays import BoolArray
 from fourward.errors import FileError, Repair, WeightError, summarize
 from fourward.graph import _convert
 from fourward.graph._attributes import NO_ATTRIBUTES, Attributes, node_attributes
@@ -40,6 +41,7 @@ class AnnotatedGraph(NamedTuple):
     attributes: Attributes = NO_ATTRIBUTES  #: (N,) values of the nodes, by name
     constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`
     skipped: int = 0  #: number of rows that lacked a value and were omitted
+    feedback: BoolArray | None = None  #: (E,) True for the feedback edges of a Digraph that was stored; a Dag has none
 
     def to_dag(self, **options: Any) -> AnnotatedDag:
         """Make it a Dag; options as in `fourward.files.read_dag`."""
@@ -51,7 +53,7 @@ class AnnotatedGraph(NamedTuple):
         values = [name for name in ("weight", "bias", "activation") if getattr(self, name) is not None]
         return f"AnnotatedGraph({', '.join([repr(self.graph), *values, *map(repr, self.attributes)])})"
 
-    def to_digraph(self, *, feedback: Feedback = "fewest", **options: Any) -> AnnotatedDigraph:
+    def to_digraph(self, *, feedback: Feedback | None = None, **options: Any) -> AnnotatedDigraph:
         """Make it a Digraph; options as in `fourward.files.read_digraph`."""
         from fourward.graph._to_dag import Options, make_digraph  # imported here: it needs this class
 
@@ -93,6 +95,7 @@ class AnnotatedDigraph(NamedTuple):
     merged: int = 0  #: number of duplicate edges that were merged into another
     cut: tuple[tuple[Hashable, Hashable], ...] = ()  #: edges into inputs that were removed, by labels
     changes: Changes = Changes()  #: numbers of all changes to the graph
+    constraints: Mapping[str, FloatArray] = MappingProxyType({})  #: (E,) numbers, by the names in `CONSTRAINTS`
 
     def __repr__(self) -> str:
         values = [name for name in ("weight", "bias", "activation") if getattr(self, name) is not None]
@@ -104,11 +107,20 @@ class AnnotatedDigraph(NamedTuple):
         return self.changes.lines(cut=self.cut)
 
 
+def annotate(graph: Dag | Digraph, *values: Any, constraints: Mapping[str, Any]) -> AnnotatedDag | AnnotatedDigraph:
+    """A graph with its weights, biases and activations, and with its constraints."""
+    kind: Any = AnnotatedDigraph if isinstance(graph, Digraph) else AnnotatedDag
+    annotated: AnnotatedDag | AnnotatedDigraph = kind(graph, *values, constraints=constraints)
+    return annotated
+
+
 def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGraph:
     """A networkx graph with `weight` on edges, `bias` and `activation` on nodes, as `to_networkx` makes them."""
     edge_list = _convert.from_networkx(graph)
+    marks = [mark for *_, mark in graph.edges(data=_convert.FEEDBACK_ATTRIBUTE)]
+    feedback = np.array([mark is True for mark in marks]) if any(mark is not None for mark in marks) else None
     if topology_only:
-        return AnnotatedGraph(edge_list, attributes=node_attributes(graph))
+        return AnnotatedGraph(edge_list, attributes=node_attributes(graph), feedback=feedback)
     weight = _numbers([value for *_, value in graph.edges(data="weight")], "edges", "weight")
     if weight is not None and np.isnan(weight).any():
         missing = [(u, v) for u, v, value in graph.edges(data="weight") if value is None]
@@ -127,19 +139,20 @@ def from_networkx(graph: nx.Graph, topology_only: bool = False) -> AnnotatedGrap
         activation if has_activations else None,
         attributes=node_attributes(graph),
         constraints=_read_constraints(graph),
+        feedback=feedback,
     )
 
 
-def to_networkx(annotated: AnnotatedDag) -> nx.DiGraph:
-    """The Dag as a DiGraph with weights, biases and activations as attributes."""
+def to_networkx(annotated: AnnotatedDag | AnnotatedDigraph) -> nx.DiGraph:
+    """The graph as a DiGraph with weights, biases and activations as attributes."""
     import networkx as nx
 
-    dag, weight, bias, activation, *_ = annotated
-    graph = dag.to_networkx()
-    labels, neurons = dag.labels, dag.neurons.tolist()
+    made, weight, bias, activation, *_ = annotated
+    graph = made.to_networkx()
+    labels, neurons = made.labels, made.neurons.tolist()
     values = {} if weight is None else {"weight": weight}
     values |= {_PREFIX + name: numbers for name, numbers in annotated.constraints.items()}
-    pairs = [(labels[u], labels[v]) for u, v in dag.edges.tolist()] if values else []
+    pairs = [(labels[u], labels[v]) for u, v in made.edges.tolist()] if values else []
     for attribute, numbers in values.items():
         nx.set_edge_attributes(graph, dict(zip(pairs, numbers.tolist(), strict=True)), attribute)
     if bias is not None:

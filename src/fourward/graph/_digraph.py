@@ -176,6 +176,8 @@ class Digraph(BaseGraph):
     ) -> Digraph:
         """From node indices alone, as `Dag.from_arrays`; pairs of `feedback` are node indices, too."""
         array, names, ends = _validation.check_arrays(edges, labels, inputs, outputs)
+        if not isinstance(feedback, str):
+            _check_listed(feedback)
         pairs = feedback if isinstance(feedback, str) else _validation.index_pairs(feedback)
         if not isinstance(pairs, str):
             _validation.check_indices(pairs, len(names), "feedback")
@@ -196,6 +198,7 @@ class Digraph(BaseGraph):
         ends = _validation.check_edge_list(graph, inputs, outputs)
         pairs: Any = feedback
         if not isinstance(feedback, str):
+            _check_listed(feedback)
             listed = _convert.from_pairs(feedback, graph.labels)
             pairs = np.stack((listed.source, listed.target), -1)
         return cls._freeze(graph, ends, driven, pairs, weight)
@@ -287,6 +290,11 @@ class Digraph(BaseGraph):
 
 def _restore(dag: Dag, feedback: IntArray) -> Digraph:
     return Digraph(dag, readonly(feedback))
+
+
+def _check_listed(feedback: Any) -> None:
+    if not isinstance(feedback, Iterable) or isinstance(feedback, bytes | Mapping):
+        raise OptionError(f"feedback must be 'fewest', 'all' or a list of pairs of labels, got {feedback!r}.")
 
 
 def _check_weight(weight: Any, num_edges: int) -> Any:

@@ -15,7 +15,7 @@ from fourward._arrays import IntArray
 from fourward._memory import check_memory
 from fourward.errors import FileError, GraphError, OptionError, Repair, require
 from fourward.graph import _convert, _io, _tables
-from fourward.graph._annotated import AnnotatedDag, AnnotatedGraph
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph
 from fourward.graph._attributes import NO_ATTRIBUTES
 from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._io import Bytes
@@ -64,41 +64,45 @@ def read(
         layout = _detect_layout(path, data, kind, header, columns)
         if isinstance(layout, dict):
             attributes = layout.get("attributes", NO_ATTRIBUTES)
-            return AnnotatedGraph(_edgeless_graph(layout), states_direction=False, attributes=attributes)
+            graph = _edgeless_graph(layout)
+            feedback = _io.mark_feedback(path, graph, layout)
+            return AnnotatedGraph(graph, states_direction=False, attributes=attributes, feedback=feedback)
         layout = layout._replace(columns=layout.columns[:2]) if topology_only else layout
         layout = layout._replace(skip=missing == "skip")
         _check_memory(path, data, layout)
         source, target, weight, rows, skipped = _parse(path, data, layout)
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: {_io.describe_encoding(data) if isinstance(error, ValueError) else error}") from None
+    graph = _make_edge_list(path, source, target, layout.metadata)
     return AnnotatedGraph(
-        _make_edge_list(path, source, target, layout.metadata),
+        graph,
         weight,
         states_direction=False,
         locate_edge=lambda k: f"line {_find_line(data, layout, k if rows is None else int(rows[k]))}",
         skipped=skipped,
         attributes=layout.metadata.get("attributes", NO_ATTRIBUTES),
+        feedback=_io.mark_feedback(path, graph, layout.metadata),
     )
 
 
-def write(annotated: AnnotatedDag, file: BinaryIO, delimiter: str) -> None:
+def write(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO, delimiter: str) -> None:
     """Sources, targets and, if there are any, weights; text labels in quotes, integers without."""
     require("pyarrow", "files")
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    dag = annotated.dag
-    broken = [label for label in dag.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
+    graph = annotated[0]
+    broken = [label for label in graph.labels if isinstance(label, str) and re.search(r"[\r\n]", label)]
     if broken:
         raise GraphError(f"labels in an edge list can't contain a line break, got {broken[0]!r}. Write JSON or npz.")
-    if "" in dag.labels:
+    if "" in graph.labels:
         raise GraphError("labels in an edge list can't be empty, got ''. Write JSON or npz.")
-    integers = _convert.is_integer(dag.labels[0])
-    comment = _io.format_metadata(dag, _is_default_order(dag.labels, dag.source, dag.target, integers))
+    integers = _convert.is_integer(graph.labels[0])
+    comment = _io.format_metadata(graph, _is_default_order(graph.labels, graph.source, graph.target, integers))
     if comment:
         file.write(f"# {comment}\n".encode())
-    labels = pa.array(np.array(dag.labels, np.int64) if integers else list(dag.labels))
-    table = {"source": labels.take(pa.array(dag.source)), "target": labels.take(pa.array(dag.target))}
+    labels = pa.array(np.array(graph.labels, np.int64) if integers else list(graph.labels))
+    table = {"source": labels.take(pa.array(graph.source)), "target": labels.take(pa.array(graph.target))}
     if annotated.weight is not None:
         table["weight"] = pa.array(annotated.weight)
     pc.write_csv(pa.table(table), file, pc.WriteOptions(delimiter=delimiter, quoting_style="needed"))

@@ -8,7 +8,7 @@ import math
 import mmap
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -17,17 +17,19 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from fourward._arrays import BoolArray
 from fourward._memory import check_memory, format_bytes
 from fourward.errors import FileError, FourwardError, GraphError, summarize
 from fourward.graph import _convert
 from fourward.graph._attributes import Attributes, as_attributes
-from fourward.graph._convert import Labels
+from fourward.graph._convert import EdgeList, Labels
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 
 Bytes = bytes | mmap.mmap
 
-#: Start of a comment line that continues with JSON: the order of nodes, inputs and outputs, for formats without
-#: fields for it.
+#: Start of a comment line that continues with JSON: the order of nodes, inputs and outputs, and feedback, for formats
+#: without fields for it.
 COMMENT_PREFIX = "fourward "
 #: Bytes of memory per byte of XML or JSON; measured with 10^5 edges: 21 for GraphML, 16 for GEXF, 12 for JSON.
 PARSE_GROWTH = 20
@@ -158,27 +160,30 @@ def _decompress(path: Path, growth: float) -> bytes:
     return buffer.getvalue()
 
 
-def format_metadata(dag: Dag, default_order: bool) -> str:
-    """A comment with what the list of edges doesn't imply: order of nodes, inputs, outputs, attributes; or "".
+def format_metadata(graph: Dag | Digraph, default_order: bool) -> str:
+    """A comment with what the list of edges doesn't imply: order of nodes, ends, feedback, attributes; or "".
 
     Args:
-        dag: The graph.
+        graph: The graph.
         default_order: Whether readers of the format put the nodes into this order by themselves.
     """
-    metadata: dict[str, Any] = {} if default_order and not dag.attributes else {"nodes": list(dag.labels)}
+    metadata: dict[str, Any] = {} if default_order and not graph.attributes else {"nodes": list(graph.labels)}
     for name, nodes, is_default in (
-        ("inputs", dag.inputs, dag.in_degree == 0),
-        ("outputs", dag.outputs, dag.out_degree == 0),
+        ("inputs", graph.inputs, graph.in_degree == 0),
+        ("outputs", graph.outputs, graph.out_degree == 0),
     ):
         if not np.array_equal(nodes, np.flatnonzero(is_default)):
-            metadata[name] = [dag.labels[v] for v in nodes.tolist()]
-    if dag.attributes:
-        metadata["attributes"] = {name: list(values) for name, values in dag.attributes.items()}
+            metadata[name] = [graph.labels[v] for v in nodes.tolist()]
+    if isinstance(graph, Digraph):
+        pairs = [[graph.labels[u], graph.labels[v]] for u, v in graph.feedback.tolist()]
+        metadata["feedback"] = "all" if pairs and len(pairs) == graph.num_edges else pairs
+    if graph.attributes:
+        metadata["attributes"] = {name: list(values) for name, values in graph.attributes.items()}
     return COMMENT_PREFIX + json.dumps(metadata, default=int) if metadata else ""
 
 
 def parse_metadata(path: Path, comment: str) -> dict[str, Any]:
-    """Lists "nodes", "inputs" and "outputs", and "attributes" of these nodes; {} for a comment that isn't ours."""
+    """Lists "nodes", "inputs", "outputs" and "feedback", and "attributes" of nodes; {} if it isn't our comment."""
     if not comment.startswith(COMMENT_PREFIX):
         return {}
     try:
@@ -191,9 +196,30 @@ def parse_metadata(path: Path, comment: str) -> dict[str, Any]:
             raise FileError(
                 f"{path}: expected lists of labels after the comment {COMMENT_PREFIX!r}, got {labels!r:.60}."
             )
+    feedback = metadata.get("feedback", [])
+    if feedback != "all" and not (isinstance(feedback, list) and all(map(_is_pair, feedback))):
+        raise FileError(f"{path}: expected 'feedback' to be 'all' or a list of pairs of labels, got {feedback!r:.60}.")
     if "attributes" in metadata:
         metadata["attributes"] = parse_attributes(path, metadata["attributes"], metadata.get("nodes", []))
     return dict(metadata)
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) or _convert.is_integer(x) for x in value)
+    )
+
+
+def mark_feedback(path: Path, graph: EdgeList, metadata: Mapping[str, Any]) -> BoolArray | None:
+    """(E,) True for the feedback edges that our comment line lists; None if it doesn't say."""
+    feedback = metadata.get("feedback")
+    if feedback is None or feedback == "all":
+        return None if feedback is None else np.ones(len(graph.source), np.bool_)
+    listed, labels = set(map(tuple, feedback)), graph.labels
+    pairs = [(labels[u], labels[v]) for u, v in zip(graph.source.tolist(), graph.target.tolist(), strict=True)]
+    if unknown := listed.difference(pairs):
+        raise FileError(f"{path}: the comment at its top lists feedback that isn't an edge: {summarize(unknown)}.")
+    return np.array([pair in listed for pair in pairs], np.bool_)
 
 
 def parse_attributes(path: Path, attributes: Any, labels: Labels) -> Attributes:

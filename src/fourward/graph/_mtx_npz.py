@@ -14,9 +14,10 @@ from fourward._arrays import IntArray
 from fourward._memory import check_memory
 from fourward.errors import FileError, FourwardError, pluralize
 from fourward.graph import _convert, _io, _sparse
-from fourward.graph._annotated import CONSTRAINTS, AnnotatedDag, AnnotatedGraph, FloatArray
+from fourward.graph._annotated import CONSTRAINTS, AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray
 from fourward.graph._attributes import NO_ATTRIBUTES, Attributes
 from fourward.graph._convert import EdgeList, Labels
+from fourward.graph._digraph import Digraph
 from fourward.graph._io import Bytes
 
 _ENTRY_BYTES = 100  # peak memory per entry, from the file to a Dag
@@ -47,24 +48,27 @@ def read_mtx(path: Path, topology_only: bool) -> AnnotatedGraph:
     has_weights = not topology_only and field != "pattern" and matrix.nnz > 0
     weight = _finite_weights(path, matrix.data[edges]) if has_weights else None
     attributes = metadata.get("attributes", NO_ATTRIBUTES)
-    return AnnotatedGraph(graph, weight, states_direction=not directed, attributes=attributes)
+    feedback = _io.mark_feedback(path, graph, metadata)
+    return AnnotatedGraph(graph, weight, states_direction=not directed, attributes=attributes, feedback=feedback)
 
 
-def write_mtx(annotated: AnnotatedDag, file: BinaryIO) -> None:
+def write_mtx(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO) -> None:
     """A general matrix in coordinate format; labels, inputs and outputs, unless default, in a comment."""
     import scipy.sparse as sp
     from scipy.io import mmwrite
 
-    dag, weight = annotated.dag, annotated.weight
-    values = np.ones(dag.num_edges) if weight is None else weight
-    matrix = sp.coo_array((values, (dag.source.copy(), dag.target.copy())), shape=(dag.num_nodes, dag.num_nodes))
+    graph, weight = annotated[0], annotated.weight
+    values = np.ones(graph.num_edges) if weight is None else weight
+    matrix = sp.coo_array(
+        (values, (graph.source.copy(), graph.target.copy())), shape=(graph.num_nodes, graph.num_nodes)
+    )
     field = "pattern" if weight is None else "real"
-    default_order = all(a == b for a, b in zip(dag.labels, range(dag.num_nodes), strict=True))
-    mmwrite(file, matrix, comment=_io.format_metadata(dag, default_order), field=field, symmetry="general")
+    default_order = all(a == b for a, b in zip(graph.labels, range(graph.num_nodes), strict=True))
+    mmwrite(file, matrix, comment=_io.format_metadata(graph, default_order), field=field, symmetry="general")
 
 
 def read_npz(path: Path, topology_only: bool) -> AnnotatedGraph:
-    """An array `edges` (E, 2) and, optionally, labels, inputs, outputs, weight, bias, activation; or a scipy matrix."""
+    """An array `edges` (E, 2) and, optionally, labels, inputs, outputs, feedback, weight, bias; or a scipy matrix."""
     arrays = _io.read_npz(path)
     if "format" in arrays and "shape" in arrays:
         _check_scipy_shape(path, arrays)
@@ -87,10 +91,11 @@ def read_npz(path: Path, topology_only: bool) -> AnnotatedGraph:
     weight = _finite_weights(path, values["weight"]) if "weight" in values else None
     graph = EdgeList(graph.source, graph.target, labels, True, *ends)
     constraints = {name: _finite_weights(path, values[name]) for name in CONSTRAINTS if name in values}
-    attributes = _read_attributes(path, arrays, labels)
+    feedback = _check_vector(path, "feedback", arrays["feedback"], len(edges)) if "feedback" in arrays else None
     return AnnotatedGraph(
-        graph, weight, bias, activation, states_direction=False, attributes=attributes, constraints=constraints
-    )
+        graph, weight, bias, activation, states_direction=False, attributes=_read_attributes(path, arrays, labels),
+        constraints=constraints, feedback=feedback,
+    )  # fmt: skip
 
 
 def _read_attributes(path: Path, arrays: dict[str, Any], labels: Labels) -> Attributes:
@@ -104,27 +109,29 @@ def _read_attributes(path: Path, arrays: dict[str, Any], labels: Labels) -> Attr
     return _io.parse_attributes(path, attributes, labels)
 
 
-def write_npz(annotated: AnnotatedDag, file: BinaryIO) -> None:
+def write_npz(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO) -> None:
     """Plain arrays, no pickles."""
-    dag = annotated.dag
+    graph = annotated[0]
     arrays: dict[str, Any] = {
-        "edges": dag.edges,
-        "labels": np.array(dag.labels, np.int64 if _convert.is_integer(dag.labels[0]) else None),
-        "inputs": dag.inputs,
-        "outputs": dag.outputs,
+        "edges": graph.edges,
+        "labels": np.array(graph.labels, np.int64 if _convert.is_integer(graph.labels[0]) else None),
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
     }
+    if isinstance(graph, Digraph):
+        arrays["feedback"] = np.arange(graph.num_edges) >= graph.dag.num_edges
     if annotated.weight is not None:
         arrays["weight"] = annotated.weight
     if annotated.bias is not None:
-        arrays["bias"] = np.full(dag.num_nodes, np.nan)
-        arrays["bias"][dag.neurons] = annotated.bias
+        arrays["bias"] = np.full(graph.num_nodes, np.nan)
+        arrays["bias"][graph.neurons] = annotated.bias
     if annotated.activation is not None:
-        names = [""] * dag.num_nodes
-        for v, name in zip(dag.neurons.tolist(), annotated.activation, strict=True):
+        names = [""] * graph.num_nodes
+        for v, name in zip(graph.neurons.tolist(), annotated.activation, strict=True):
             names[v] = name or ""
         arrays["activation"] = np.array(names)
-    if dag.attributes:
-        arrays["attributes"] = np.array(json.dumps({name: list(values) for name, values in dag.attributes.items()}))
+    if graph.attributes:
+        arrays["attributes"] = np.array(json.dumps({name: list(values) for name, values in graph.attributes.items()}))
     arrays |= annotated.constraints
     np.savez(file, **arrays)
 
@@ -201,8 +208,9 @@ def _as_integers(path: Path, name: str, array: Any) -> IntArray:
 
 
 def _check_vector(path: Path, name: str, array: Any, count: int) -> Any:
-    if array.shape != (count,) or array.dtype.kind not in ("U" if name == "activation" else "fiu"):
-        expected = pluralize(count, "name" if name == "activation" else "number")
+    kinds, kind = {"activation": ("U", "name"), "feedback": ("b", "bool")}.get(name, ("fiu", "number"))
+    if array.shape != (count,) or array.dtype.kind not in kinds:
+        expected = pluralize(count, kind)
         raise FileError(f"{path}: {name!r} must be {expected}, got {array.dtype} of shape {array.shape}.")
     return array
 

@@ -252,10 +252,16 @@ def _align(annotated: AnnotatedGraph, made: BaseGraph) -> tuple[Any, Any, Any, d
     return weight, bias, activation, constraints
 
 
-def make_digraph(annotated: AnnotatedGraph, options: Options, feedback: Feedback) -> AnnotatedDigraph:
-    """Orient, merge, drop weak edges, cut edges into inputs, freeze; feedback and self-loops stay."""
+def make_digraph(annotated: AnnotatedGraph, options: Options, feedback: Feedback | None) -> AnnotatedDigraph:
+    """Orient, merge, drop weak edges, cut edges into inputs, freeze; feedback and self-loops stay.
+
+    Without a choice of `feedback` it is that of the file, or else "fewest".
+    """
     annotated, changes = _clean(annotated, options)
     annotated, cut, changes = _treat_edges_into_inputs(annotated, options.into_inputs, changes)
+    if feedback is None:
+        own = annotated.feedback
+        feedback = "fewest" if own is None else label_pairs(annotated.graph, np.flatnonzero(own))
     try:
         made = Digraph.from_edge_list(annotated.graph, feedback=feedback, weight=annotated.weight)
     except CycleError:
@@ -265,9 +271,9 @@ def make_digraph(annotated: AnnotatedGraph, options: Options, feedback: Feedback
         raise
     if annotated.attributes:
         made = made.with_attributes(annotated.attributes)
-    weight, bias, activation, _ = _align(annotated, made)
+    weight, bias, activation, constraints = _align(annotated, made)
     changes = replace(changes, driven=len(made.driven))
-    return AnnotatedDigraph(made, weight, bias, activation, changes.merged, cut.pairs, changes)
+    return AnnotatedDigraph(made, weight, bias, activation, changes.merged, cut.pairs, changes, constraints)
 
 
 def _describe_effects(dag: Dag, original: EdgeList, default_inputs: bool, changes: Changes) -> Changes:
@@ -300,6 +306,7 @@ def select_edges(annotated: AnnotatedGraph, edges: IntArray) -> AnnotatedGraph:
         weight=None if annotated.weight is None else annotated.weight[edges],
         locate_edge=None if locate is None else lambda k: locate(int(edges[k])),
         constraints={name: values[edges] for name, values in annotated.constraints.items()},
+        feedback=None if annotated.feedback is None else annotated.feedback[edges],
     )
 
 

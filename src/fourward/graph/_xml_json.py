@@ -13,7 +13,8 @@ from xml.parsers import expat
 
 from fourward.errors import FileError, FourwardError, GraphError
 from fourward.graph import _annotated, _convert, _io
-from fourward.graph._annotated import CONSTRAINT_ATTRIBUTES, AnnotatedDag, AnnotatedGraph
+from fourward.graph._annotated import CONSTRAINT_ATTRIBUTES, AnnotatedDag, AnnotatedDigraph, AnnotatedGraph
+from fourward.graph._convert import FEEDBACK_ATTRIBUTE
 from fourward.graph._io import Bytes
 
 if TYPE_CHECKING:
@@ -45,14 +46,14 @@ def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> Ann
     return _read_xml(path, "GEXF", read, topology_only, labels)
 
 
-def write_graphml(annotated: AnnotatedDag, file: BinaryIO) -> None:
+def write_graphml(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO) -> None:
     """GraphML, by networkx."""
     import networkx as nx
 
     nx.write_graphml(_with_text_labels(annotated), file)
 
 
-def write_gexf(annotated: AnnotatedDag, file: BinaryIO) -> None:
+def write_gexf(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO) -> None:
     """GEXF, by networkx."""
     import networkx as nx
 
@@ -72,7 +73,7 @@ def read_json(path: Path, topology_only: bool, labels: str | None = None) -> Ann
             ends = _json_label(edge["source"]), _json_label(edge["target"])
             if not nodes.issuperset(ends):
                 raise FileError(f"{path}: an edge leads from {ends[0]!r} to {ends[1]!r}, which aren't both in 'nodes'.")
-            values = {name: edge[name] for name in CONSTRAINT_ATTRIBUTES if name in edge}
+            values = {name: edge[name] for name in (*CONSTRAINT_ATTRIBUTES, FEEDBACK_ATTRIBUTE) if name in edge}
             graph.add_edge(*ends, weight=edge.get("weight"), **values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, FourwardError):
@@ -96,7 +97,7 @@ def _load_json(path: Path) -> Any:
         raise FileError(f"{path}: JSON is nested too deeply for a graph.") from None
 
 
-def write_json(annotated: AnnotatedDag, file: BinaryIO) -> None:
+def write_json(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO) -> None:
     """Node-link JSON, as networkx reads it."""
     graph = _annotated.to_networkx(annotated)
     data = {
@@ -177,7 +178,7 @@ def _from_networkx(path: Path, graph: nx.Graph, topology_only: bool, labels: str
         raise FileError(f"{path}: unusable attribute of a node or an edge: {error}.") from None
 
 
-def _with_text_labels(annotated: AnnotatedDag) -> nx.DiGraph:
+def _with_text_labels(annotated: AnnotatedDag | AnnotatedDigraph) -> nx.DiGraph:
     """The graph with text as labels, and integer labels as attributes."""
     import networkx as nx
 

@@ -14,10 +14,10 @@ from fourward._files import replacing
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
 from fourward.graph import _convert, _edgelist, _mtx_npz, _tables, _xml_json
-from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray, Orient
+from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray, Orient, annotate
 from fourward.graph._choose import NodeChoice
 from fourward.graph._dag import Dag
-from fourward.graph._digraph import Feedback
+from fourward.graph._digraph import Digraph, Feedback
 from fourward.graph._node_table import read_node_table
 from fourward.graph._to_dag import IntoInputs, Merge, Only, RemoveFeedback, SelfLoops
 from fourward.graph.orient import Seed
@@ -43,13 +43,13 @@ class _Format(NamedTuple):
     """A row of the table of formats. Suffixes, options, exporters and messages follow from it."""
 
     read: Callable[..., AnnotatedGraph]  #: called with a path, topology_only and `options`
-    write: Callable[[AnnotatedDag, BinaryIO], None]
+    write: Callable[[AnnotatedDag | AnnotatedDigraph, BinaryIO], None]
     stores_neurons: bool = False  #: whether files can store biases and activations, and so a network
     options: tuple[str, ...] = ()  #: keywords that `read` takes for this format alone
 
 
 def _edge_list(kind: str, separator: str) -> _Format:
-    def write(annotated: AnnotatedDag, file: BinaryIO) -> None:
+    def write(annotated: AnnotatedDag | AnnotatedDigraph, file: BinaryIO) -> None:
         _edgelist.write(annotated, file, separator)
 
     return _Format(partial(_edgelist.read, kind=kind), write, options=("header", "columns", "missing"))
@@ -236,7 +236,7 @@ def read_digraph(
     inputs: NodeChoice = None,
     outputs: NodeChoice = None,
     into_inputs: IntoInputs = "drive",
-    feedback: Feedback = "fewest",
+    feedback: Feedback | None = None,
     **options: Any,
 ) -> AnnotatedDigraph:
     """Read a graph file as a Digraph, cycles and self-loops included, with its weights, biases and activations.
@@ -251,7 +251,8 @@ def read_digraph(
         inputs: As in `read_dag`; default: those in the file, else all nodes without incoming edges.
         outputs: As in `read_dag`; default: those in the file, else all nodes without outgoing edges.
         into_inputs: As in `read_dag`.
-        feedback: As in `fourward.Digraph.from_edges`; "fewest" keeps heavy edges of a file with weights.
+        feedback: As in `fourward.Digraph.from_edges`; "fewest" keeps heavy edges of a file with weights. Default: that
+            of the file if `write` stored a Digraph, else "fewest".
         options: As in `read`.
     """
     annotated = read(path, **options)
@@ -273,7 +274,7 @@ def read_digraph(
 
 
 def write(
-    dag: Dag,
+    graph: Dag | Digraph,
     path: str | Path,
     *,
     weight: Any = None,
@@ -282,47 +283,47 @@ def write(
     constraints: Mapping[str, Any] | None = None,
     format: str | None = None,
 ) -> None:
-    """Write a Dag, with values of its edges and neurons, so that `read_dag` returns the same.
+    """Write a Dag or a Digraph, with values of its edges and neurons; `read_dag` or `read_digraph` returns the same.
 
     The write is atomic. Labels must be integers or text.
 
     Args:
-        dag: The graph.
+        graph: The graph; edges of a Digraph that are feedback are stored as such.
         path: The file; .gz compresses it.
-        weight: (E,) in the order of dag.edges.
-        bias: One for each neuron, in the order of dag.neurons; edge lists and matrices can't store it.
+        weight: (E,) in the order of graph.edges.
+        bias: One for each neuron, in the order of graph.neurons; edge lists and matrices can't store it.
         activation: Names, likewise.
         constraints: "sign", "frozen", "tied" and "scale" of a network, (E,) numbers each, likewise.
         format: Its format; default: that of its suffix.
     """
     kind, path = infer_format(path, format), Path(path)
-    _check_labels(dag)
+    _check_labels(graph)
     if not _FORMATS[kind].stores_neurons:
         values = {"biases": bias, "activations": activation, "constraints": constraints}
         if lost := [name for name, value in values.items() if value is not None and len(value)]:
             raise FileError(f"{kind} files can't store {' and '.join(lost)}. Write {', '.join(NETWORK_SUFFIXES)}.")
     if kind == "npz" and path.suffix.lower() == ".gz":
         raise FileError(f"{path}: npz files are already compressed. Omit .gz.")
-    annotated = AnnotatedDag(
-        dag,
-        _as_finite_vector(weight, dag.num_edges, "weight"),
-        _as_finite_vector(bias, len(dag.neurons), "bias"),
+    annotated = annotate(
+        graph,
+        _as_finite_vector(weight, graph.num_edges, "weight"),
+        _as_finite_vector(bias, len(graph.neurons), "bias"),
         None if activation is None else tuple(activation),
-        constraints={k: _as_finite_vector(v, dag.num_edges, k) for k, v in (constraints or {}).items()},  # type: ignore[misc]
+        constraints={k: _as_finite_vector(v, graph.num_edges, k) for k, v in (constraints or {}).items()},
     )
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     with replacing(path) as temporary, opener(temporary, "wb") as file:
         _FORMATS[kind].write(annotated, file)
 
 
-def _check_labels(dag: Dag) -> None:
-    text = isinstance(dag.labels[0], str)
-    other = [x for x in dag.labels if not (isinstance(x, str) if text else _convert.is_integer(x))]
+def _check_labels(graph: Dag | Digraph) -> None:
+    text = isinstance(graph.labels[0], str)
+    other = [x for x in graph.labels if not (isinstance(x, str) if text else _convert.is_integer(x))]
     if not other and not text:
-        other = [x for x in dag.labels if not -(2**63) <= x < 2**63]  # type: ignore[operator]
+        other = [x for x in graph.labels if not -(2**63) <= x < 2**63]  # type: ignore[operator]
     if other:
         raise GraphError(
-            f"labels in a file must be all text or all 64-bit integers, got {summarize(dag.labels[:1])} beside "
+            f"labels in a file must be all text or all 64-bit integers, got {summarize(graph.labels[:1])} beside "
             f"{summarize(other)}. Make a Dag with other labels, for example Dag.from_arrays(dag.edges)."
         )
 

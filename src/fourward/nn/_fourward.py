@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from fourward.engine._dropout import Dropout
 from fourward.errors import ActivationError, OptionError
 from fourward.graph import _annotated
-from fourward.graph._annotated import AnnotatedDag
+from fourward.graph._annotated import annotate
 from fourward.graph._base import BaseGraph
 from fourward.graph._convert import label_list
 from fourward.graph._dag import Dag
+from fourward.graph._digraph import Digraph
 from fourward.graph._driven import add_feature_nodes
 from fourward.layering import Layering
 from fourward.nn._activations import ActivationLike, Activations, activation_name
@@ -143,18 +144,23 @@ class FourWard(EngineModule):
 
     def to_networkx(self) -> nx.DiGraph:
         """A DiGraph with the attribute `weight` on edges, and `bias` and `activation` on neurons; also constraints."""
-        weight, bias = (None if p is None else p.detach().double().cpu().numpy() for p in (self.weight, self.bias))
-        names = tuple(map(activation_name, self.neuron_activations()))
-        annotated = AnnotatedDag(self.dag, weight, bias, names, constraints=constraint_arrays(self))
-        return _annotated.to_networkx(annotated)
+        return weighted_networkx(self)
+
+
+def weighted_networkx(net: EngineModule) -> nx.DiGraph:
+    """A network's graph with its weights, biases, activations and constraints as attributes."""
+    weight, bias = (None if p is None else p.detach().double().cpu().numpy() for p in (net.weight, net.bias))
+    names = tuple(map(activation_name, net.neuron_activations()))
+    graph = cast(Dag | Digraph, net.graph)
+    return _annotated.to_networkx(annotate(graph, weight, bias, names, constraints=constraint_arrays(net)))
 
 
 def check_network(net: nn.Module) -> None:
     """Check that `net` is a FourWard whose weight and bias are parameters, or its weight under constraints."""
     if isinstance(net, EngineModule) and not isinstance(net, FourWard):
         raise OptionError(
-            f"expected a FourWard, got a {type(net).__name__}, whose feedback this format can't hold. Save it with "
-            "fourward.save, or export it to .onnx with fourward.exchange.export(net, path, steps=...)."
+            f"expected a FourWard, got a {type(net).__name__}, whose feedback isn't supported here. To store it, use "
+            "fourward.save, or fourward.exchange.export(net, path): graph files and, with steps=..., ONNX."
         )
     if not isinstance(net, FourWard):
         raise OptionError(
@@ -164,7 +170,7 @@ def check_network(net: nn.Module) -> None:
     check_parameters(net)
 
 
-def constraint_arrays(net: FourWard) -> dict[str, Any]:
+def constraint_arrays(net: EngineModule) -> dict[str, Any]:
     """(E,) the constraints of a network, by the names of FourWard's options; {} for one without."""
     arrays = {} if net.constraints is None else net.constraints.arrays._asdict()
     return {name: array.astype(float) for name, array in arrays.items() if array is not None}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -22,8 +22,12 @@ from fourward.nn._activations import ActivationLike, Activations
 from fourward.nn._constraint_options import resolve_constraints
 from fourward.nn._dag_module import check_graph, constant_checks
 from fourward.nn._engine_module import EngineModule
+from fourward.nn._fourward import name_activations, weighted_networkx
 from fourward.nn._init import Init
 from fourward.plan._recurrent_plan import Dynamics, build_recurrent_plan
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 #: A number for all neurons, a mapping from label to number, one number for each neuron, or a Parameter of these.
 Tau = float | Mapping[Any, float] | Tensor | np.ndarray[Any, Any] | None
@@ -246,11 +250,33 @@ class Recurrent(EngineModule):
                 "h0.to(net.weight)."
             )
 
+    def to_networkx(self) -> nx.DiGraph:
+        """A DiGraph as `FourWard.to_networkx` makes it, in which feedback edges are marked; tau isn't part of it."""
+        return weighted_networkx(self)
+
     def extra_repr(self) -> str:
         """The graph, the activations, the dynamics and the engine."""
         tau = self.tau
         constants = "" if tau is None else f", tau={'learned' if tau.requires_grad else 'fixed'}"
         return f"{super().extra_repr()}, dynamics={self.dynamics!r}{constants}"
+
+
+def recurrent_from_parameters(
+    graph: Digraph, weight: Any, bias: Any, activations: Sequence[ActivationLike], **options: Any
+) -> Recurrent:
+    """A Recurrent with these parameters instead of initial ones; arguments as in `from_parameters`."""
+    defaults: dict[str, Any] = {"bias": bias is not None, "init": "zeros"}
+    net = Recurrent(graph, name_activations(graph, activations), **defaults | options)
+    net.load_edge_weights(weight, bias)
+    return net
+
+
+def check_without_tau(net: Recurrent, destination: str) -> None:
+    """Raise for time constants, for a `destination` that can't store them."""
+    if net.tau is not None:
+        raise OptionError(
+            f"{destination} can't store time constants. Save the network with fourward.save, as .safetensors."
+        )
 
 
 def _check_checkpoint(checkpoint: Any) -> None:
@@ -264,12 +290,7 @@ def tau_vector(tau: Any, graph: BaseGraph) -> Tensor:
     if isinstance(tau, Mapping):
         values = _tau_by_label(tau, graph)
     else:
-        try:
-            values = torch.as_tensor(tau).detach().to(device="cpu", dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):
-            raise OptionError(
-                f"tau must be a number, a mapping from label to number or a vector, got {tau!r}."
-            ) from None
+        values = _as_real_tensor(tau)
         values = values.expand(count).clone() if values.dim() == 0 else values
     if values.shape != (count,):
         raise OptionError(
@@ -286,8 +307,21 @@ def tau_vector(tau: Any, graph: BaseGraph) -> Tensor:
     return values
 
 
+def _as_real_tensor(tau: Any) -> Tensor:
+    try:
+        values = torch.as_tensor(tau).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        values = torch.empty(0, dtype=torch.bool)
+    if values.dtype == torch.bool or values.is_complex():
+        raise OptionError(f"tau must be a number, a mapping from label to number or a vector, got {tau!r}.")
+    return values.double()
+
+
 def _tau_by_label(tau: Mapping[Any, float], graph: BaseGraph) -> Tensor:
     by_label = dict(tau)
+    for label, value in by_label.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise OptionError(f"expected a number of steps as the time constant of {label!r}, got {value!r}.")
     default = by_label.pop("default", None)
     is_neuron = np.zeros(graph.num_nodes, np.bool_)
     is_neuron[graph.neurons] = True

@@ -40,6 +40,8 @@ def cost(
         itemsize: Size of a weight and of an activation in bytes.
         steps: The number of steps of a network with feedback. Default: 1.
     """
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise OptionError(f"steps must be an int of at least 1, or None for a single step, got {steps!r}.")
     if isinstance(plan, RecurrentPlan):
         return _recurrent_cost(plan, batch, bias, itemsize, 1 if steps is None else steps)
     if steps is not None:

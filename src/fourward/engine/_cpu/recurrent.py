@@ -23,7 +23,7 @@ from fourward.plan._recurrent_plan import RecurrentPlan
 class CpuRecurrentRunner(KernelRecurrentRunner):
     """A recurrent plan packed for the CPU's kernels."""
 
-    pruned_plan: Tensor
+    pruned_plan: Tensor | None  #: None if all nodes reach an output, so that it would be the packed plan
     edge: Tensor
     rank: Tensor
     dead_nodes: Tensor
@@ -32,7 +32,8 @@ class CpuRecurrentRunner(KernelRecurrentRunner):
     def __init__(self, plan: RecurrentPlan) -> None:
         packed_plan, pruned_plan, shape, edge = pack_recurrent(plan)
         super().__init__(plan, packed_plan)
-        self.register_buffer("pruned_plan", pruned_plan, persistent=False)
+        pruned = None if pruned_plan is packed_plan else pruned_plan
+        self.register_buffer("pruned_plan", pruned, persistent=False)
         dead = plan.step.dag.num_inputs + np.flatnonzero(~plan.reaches_output[plan.step.dag.num_inputs :])
         self.register_buffer("dead_nodes", index_tensor(plan.step.order[dead]), persistent=False)
         dead_neurons = plan.step.neuron[dead - plan.step.dag.num_inputs]
