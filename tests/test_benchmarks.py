@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
+from benchmarks import constraints, digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import connectomes, generate
@@ -275,3 +275,13 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     masked = population.RIVALS["vmap, masked"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     torch.testing.assert_close(padded(), masked())
+
+
+def test_a_dry_run_of_constraints(tmp_path, capsys):
+    tiny = ["--n", "30", "--batch", "2", "--rounds", "2", "--neurons", "40", "--ends", "3", "--samples", "5"]
+    data = constraints.main(tiny, tmp_path)
+    assert data["training"]["ratio"].keys() == {"free", "sign", "frozen", "tied", "scale", "all"}
+    assert data["training"]["ratio"]["free"] == 1
+    assert data["ablations"]["seconds"].keys() == {"change of the outputs", "increase of the loss"}
+    assert json.loads((tmp_path / "constraints.json").read_text())["environment"]["commit"]
+    assert "| all |" in capsys.readouterr().out
