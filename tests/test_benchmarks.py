@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import contest as contests
 from benchmarks import constraints, digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
+from benchmarks import contest as contests
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import connectomes, generate
