@@ -1,11 +1,11 @@
 """What constraints cost in a training step, and how long exact ablations take: `python -m benchmarks.constraints`.
 
 Training steps (forward, backward, Adam) of a free network and of networks with constraints alternate in one run, on a
-graph of the paper's protocol with N=1,024 and p=0.2, batch 128, in one thread, by the wall clock and then by that of the
-processor, which other work on the machine doesn't count in. (In two threads on a busy machine, threads that wait for
+graph of the paper's protocol with N=1,024 and p=0.2, batch 128, in one thread, by the wall clock and then by that of
+the processor, which doesn't count other work on the machine. (In two threads on a busy machine, threads that wait for
 each other spin, and a step takes from 12 to 132 ms, in no relation to constraints.) Then each neuron of a network of
-5,000 is ablated on 1,000 samples, with and without targets, in all threads: half of the seconds of the processor is what
-two free cores need at least. Writes results/constraints.json and prints two tables.
+5,000 is ablated on 1,000 samples, with and without targets, in all threads: half of the seconds of the processor is
+what two free cores need at least. Writes results/constraints.json and prints two tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward.study._timing import HostClock, Turn, alternate
 
 N, P, BATCH = 1024, 0.2, 128
-ROUNDS = 300
+ROUNDS, CALLS = 100, 10  #: turns of each contestant, and steps of a turn
 TYPES = 40  #: values of the attribute that ties edges
 NEURONS, EDGES_PER_NEURON, ENDS, SAMPLES = 5000, 12, 300, 1000
 
@@ -74,7 +74,7 @@ def time_training(n: int, batch: int, rounds: int) -> dict[str, Any]:
     dag = dag.with_attributes({"type": types})
     x = torch.randn(batch, dag.num_inputs, generator=torch.Generator().manual_seed(0))
     steps = {name: make_step(dag, options, x) for name, options in make_options(dag).items()}
-    turns = {name: Turn(step, calls=2, warmup=1, rounds=rounds) for name, step in steps.items()}
+    turns = {name: Turn(step, calls=CALLS, warmup=1, rounds=rounds) for name, step in steps.items()}
     cell: dict[str, Any] = {
         "n": n,
         "p": P,

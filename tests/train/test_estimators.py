@@ -14,15 +14,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fourward import Digraph, FourWardClassifier, FourWardRegressor, generate
 from fourward.errors import DataError, OptionError
 
-CONSTRAINTS = {"sign": {0: 1}, "scale": 0.5}  # of any graph: the label 0 is that of an input
+CONSTRAINTS = {"sign": {0: 1}, "scale": 2.0}  # of any graph: the label 0 is that of an input
 
 
 @parametrize_with_checks(
     [
         FourWardClassifier(epochs=15),
         FourWardRegressor(epochs=15),
-        FourWardClassifier(epochs=15, **CONSTRAINTS),
-        FourWardRegressor(epochs=15, **CONSTRAINTS),
+        FourWardClassifier(epochs=30, **CONSTRAINTS),
+        FourWardRegressor(epochs=30, **CONSTRAINTS),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
