@@ -21,8 +21,8 @@ CONSTRAINTS = {"sign": {0: 1}, "scale": 2.0}  # of any graph: the label 0 is tha
     [
         FourWardClassifier(epochs=15),
         FourWardRegressor(epochs=15),
-        FourWardClassifier(epochs=30, **CONSTRAINTS),
-        FourWardRegressor(epochs=30, **CONSTRAINTS),
+        FourWardClassifier(epochs=30, activation="tanh", **CONSTRAINTS),
+        FourWardRegressor(epochs=30, activation="tanh", **CONSTRAINTS),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
