@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fourward import Digraph, FourWardClassifier, FourWardRegressor, generate
 from fourward.errors import DataError, OptionError
 
-CONSTRAINTS = {"sign": {0: 1}, "scale": 2.0}  # of any graph: the label 0 is that of an input
+CONSTRAINTS = {"sign": {0: 1}, "scale": 2.0}  # for any graph: the default one has an input named 0
 
 
 @parametrize_with_checks(

@@ -155,8 +155,8 @@ def check_float_ids(labels: Any) -> None:
 
 def check_float_labels(labels: Any) -> None:
     """Raise if labels are floats in the range of ids that no float holds exactly."""
-    floats = (label for label in labels if isinstance(label, float | np.floating))
-    rounded = next((float(label) for label in floats if 2**53 <= abs(label) < 2**64), None)
+    floats = (float(label) for label in labels if isinstance(label, float | np.floating))
+    rounded = next((label for label in floats if 2**53 <= abs(label) < 2**64), None)
     if rounded is not None:
         raise GraphError(f"the label {rounded!r} is a float. {FLOAT_ADVICE}")
 

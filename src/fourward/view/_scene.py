@@ -172,13 +172,13 @@ def select_part(
 
 
 def _select_edges(edges: IntArray, weight: FloatArray | None, is_preferred: BoolArray) -> tuple[IntArray, str]:
-    """At most MAX_EDGES edges, the preferred ones first, and which the others are."""
+    """At most MAX_EDGES edges, the preferred ones first, and which the remaining are."""
     if len(edges) <= MAX_EDGES:
         return edges, "all between these"
     if weight is None:
-        preferred, others = np.flatnonzero(is_preferred)[:MAX_EDGES], np.flatnonzero(~is_preferred)
-        evenly = np.linspace(0, len(others) - 1, MAX_EDGES - len(preferred)).astype(np.int64)
-        return np.sort(edges[np.concatenate((preferred, others[evenly]))]), "picked evenly"
+        preferred, remaining = np.flatnonzero(is_preferred)[:MAX_EDGES], np.flatnonzero(~is_preferred)
+        evenly = np.linspace(0, len(remaining) - 1, MAX_EDGES - len(preferred)).astype(np.int64)
+        return np.sort(edges[np.concatenate((preferred, remaining[evenly]))]), "picked evenly"
     size = np.abs(np.nan_to_num(weight[edges]))
     order = np.lexsort((size, is_preferred))
     return np.sort(edges[order[-MAX_EDGES:]]), "those with the largest weights"
