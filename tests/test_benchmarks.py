@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import contest as contests
 from benchmarks import (
+    constraints,
     digits_by_row,
     gpu,
     gpu_cells,
@@ -27,6 +27,7 @@ from benchmarks import (
     sparse_learning,
     storage,
 )
+from benchmarks import contest as contests
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import Dag, FourWard, connectomes, generate
@@ -362,3 +363,14 @@ def test_a_dry_run_of_hybrid_evolution(tmp_path):
     repeated = neat_hybrid.main(["--seeds", "1", "--generations", "3", "--genomes", "20"], tmp_path)
     for name, runs in repeated["tasks"].items():
         assert runs[0]["lamarckian"]["error"] == data["tasks"][name][0]["lamarckian"]["error"], "seeded"
+
+
+def test_a_dry_run_of_constraints(tmp_path, capsys):
+    tiny = ["--n", "30", "--batch", "2", "--rounds", "2", "--neurons", "40", "--ends", "3", "--samples", "5"]
+    data = constraints.main(tiny, tmp_path)
+    for clock in ("wall", "processor"):
+        assert data["training"][clock]["ratio"].keys() == {"free", "sign", "frozen", "tied", "scale", "all"}
+        assert data["training"][clock]["ratio"]["free"] == 1
+    assert data["ablations"]["seconds"].keys() == {"change of the outputs", "increase of the loss"}
+    assert json.loads((tmp_path / "constraints.json").read_text())["environment"]["commit"]
+    assert "| all |" in capsys.readouterr().out

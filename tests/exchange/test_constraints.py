@@ -59,6 +59,19 @@ def test_formats_of_functions_have_the_effective_weights(tmp_path):
     assert_near(torch.export.load(tmp_path / "module.pt2").module()(x), module(x))
 
 
+@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.filterwarnings("ignore")  # those of torch's exporters
+def test_torch_exports_modules_that_contain_them(tmp_path, dynamo, engine):
+    module, x = nn.Sequential(constrained(engine=engine).float(), nn.Tanh()).eval(), batch(DAG.num_inputs).float()
+    options = {"dynamo": True, "dynamic_shapes": ({0: torch.export.Dim("batch")},), "verbose": False}
+    if not dynamo:
+        options = {"dynamo": False, "dynamic_axes": {"x": {0: "batch"}}}
+    torch.onnx.export(module, (x,), tmp_path / "module.onnx", input_names=["x"], **options)
+    for rows in (x, x[:1]):
+        assert_near(run_onnx(tmp_path / "module.onnx", rows), module(rows).detach())
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".mtx"])
 def test_formats_of_edges_refuse_them(tmp_path, suffix):
     with pytest.raises(FileError, match=r"files can't store constraints. Write .graphml"):

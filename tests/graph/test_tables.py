@@ -1,11 +1,14 @@
-"""Tables as they come: gaps, duplicates, self-loops, rounded ids, a second table of nodes; pandas and pyarrow."""
+"""Tables as they come: gaps, duplicates, self-loops, rounded ids, a second table of nodes; pandas, polars, pyarrow."""
 
+import json
+
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fourward import Dag, files, generate
+from fourward import Dag, Digraph, FourWard, files, generate
 from fourward.errors import FileError, GraphError, OptionError, WeightError
 from tests.graph.write_file import write_file
 
@@ -23,7 +26,61 @@ def synapses():
     )
 
 
-@pytest.mark.parametrize("convert", [lambda t: t, pa.Table.from_pandas], ids=["pandas", "pyarrow"])
+class PolarsSeries:
+    """What is used of a column of polars, whose own wheel is too large for the tests."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def null_count(self):
+        return int(self.values.isna().sum())
+
+    def to_list(self):
+        return [None if pd.isna(value) else value for value in self.values.tolist()]
+
+    def to_numpy(self):
+        return self.values.to_numpy()
+
+
+class PolarsFrame:
+    """The same of a table."""
+
+    def __init__(self, table):
+        self.table = table
+
+    @property
+    def columns(self):
+        return list(self.table.columns)
+
+    def __len__(self):
+        return len(self.table)
+
+    def __getitem__(self, name):
+        return PolarsSeries(self.table[name])
+
+
+class PolarsLazyFrame(PolarsFrame):
+    def collect(self):
+        return PolarsFrame(self.table)
+
+
+PolarsFrame.__module__, PolarsLazyFrame.__module__ = "polars.dataframe.frame", "polars.lazyframe.frame"
+
+
+def to_polars(table):
+    return pytest.importorskip("polars").from_pandas(table)
+
+
+CONVERTERS = {
+    "pandas": lambda table: table,
+    "pyarrow": pa.Table.from_pandas,
+    "as polars": PolarsFrame,
+    "polars": to_polars,
+}
+each_table = pytest.mark.parametrize("convert", CONVERTERS.values(), ids=CONVERTERS)
+
+
+@each_table
 def test_tables_are_taken_where_pairs_are(convert):
     table = convert(synapses())
     want = {(IDS[0], IDS[2]): 3, (IDS[1], IDS[2]): 5, (IDS[0], IDS[3]): 9}
@@ -31,6 +88,42 @@ def test_tables_are_taken_where_pairs_are(convert):
     assert Dag.from_edges(table) == files.read_dag(table).dag
     text = convert(synapses().astype({"pre_id": str, "post_id": str}))
     assert set(Dag.from_edges(text).labels) == {str(i) for i in IDS[:4]}
+
+
+@each_table
+def test_tables_are_taken_wherever_a_graph_takes_pairs(convert):
+    dag, table, part = Dag.from_edges(synapses()), convert(synapses()), convert(synapses()[1:])
+    assert dag.find_edges(part).tolist() == dag.find_edges([(IDS[1], IDS[2]), (IDS[0], IDS[3])]).tolist()
+    assert dag.align([1.0, 2.0, 3.0], table).tolist() == dag.align([1.0, 2.0, 3.0], synapses().iloc[:, :2]).tolist()
+    frozen = FourWard(dag, frozen=part).constraints.arrays.frozen
+    assert np.flatnonzero(frozen).tolist() == sorted(dag.find_edges(part).tolist())
+    graph = Digraph.from_edges(table, feedback=part)
+    assert graph.num_feedback == 2
+    got = files.read_digraph(table, nodes=convert(pd.DataFrame({"root_id": IDS[:2], "class": ["a", None]})))
+    assert got.graph.attributes["class"] == ("a", None, None, None)
+
+
+@each_table
+def test_errors_of_tables_are_short_and_name_what_helps(convert):
+    frame = pd.DataFrame({"pre": [1, 2], "post": [2, 1], "weight": [1.0, None]})
+    with pytest.raises(GraphError, match=r"row 1: 2, 1, (nan|None)\. Pass missing='skip'"):
+        files.read_dag(convert(frame))
+    with pytest.raises(GraphError, match=r"files\.read_dag\(table, missing='skip'\) leaves out such rows\.$"):
+        Dag.from_edges(convert(frame))
+    with pytest.raises(GraphError, match=r"^the table: expected at least one input"):
+        files.read_digraph(convert(frame.fillna(1)))
+
+
+def test_lazy_tables_have_to_be_collected():
+    for read in (files.read_dag, Dag.from_edges, lambda t: files.read_dag(synapses(), nodes=t)):
+        with pytest.raises(GraphError, match=r"got a PolarsLazyFrame. Pass table\.collect\(\)"):
+            read(PolarsLazyFrame(synapses()))
+
+
+@each_table
+def test_unsigned_ids_above_half_of_64_bits_keep_their_values(convert):
+    frame = pd.DataFrame({"pre": [2**63 + 5, 7], "post": [2**63 + 6, 2**63 + 5]}, dtype=np.uint64)
+    assert Dag.from_edges(convert(frame)).labels == (7, 2**63 + 5, 2**63 + 6)
 
 
 def test_rows_without_a_value_are_refused_or_skipped(tmp_path):
@@ -174,3 +267,38 @@ def test_printing_is_short(tmp_path):
     assert len(repr(got)) < 600
     assert "feedback edges with" in repr(got)
     assert len(repr(files.read(path))) < 200
+
+
+ROUNDED = [7.20575940606852e17, 7.20575940606853e17]
+
+
+def test_ids_that_became_floats_are_noticed_in_every_source(tmp_path):
+    for source in ([tuple(ROUNDED)], np.array([ROUNDED]), nx.DiGraph([tuple(ROUNDED)]).edges):
+        with pytest.raises(GraphError, match=r"the label 7\.2.* is a float\. Ids of 16 digits"):
+            Dag.from_edges(source)
+    with pytest.raises(GraphError, match="is a float"):
+        Dag.from_networkx(nx.DiGraph([tuple(ROUNDED)]))
+    assert Dag.from_edges([(0.5, 1e10), (1e10, 1e300)]).num_edges == 2, "other floats are labels like any other"
+    named = nx.DiGraph([tuple(map(str, ROUNDED))])
+    nx.write_graphml(named, tmp_path / "g.graphml")
+    nx.write_gexf(named, tmp_path / "g.gexf")
+    (tmp_path / "g.json").write_text(json.dumps(nx.node_link_data(nx.DiGraph([tuple(ROUNDED)]))))
+    for suffix in ("graphml", "gexf", "json"):
+        with pytest.raises((FileError, GraphError), match=r"g.*is a float"):
+            files.read_dag(tmp_path / f"g.{suffix}")
+
+
+def test_errors_say_of_which_kind_labels_are():
+    integers, text = Dag.from_edges([(1, 2)]), Dag.from_edges([("1", "2")])
+    for dag, label, kinds in ((integers, "1", "integers, not text"), (text, 1, "text, not integers")):
+        for ask in (
+            lambda d, x: d.index(x),
+            lambda d, x: FourWard(d).silenced([x]),
+            lambda d, x: Dag.from_edges(d.to_networkx().edges, inputs=[x]),
+            lambda d, x: d.with_attributes({"class": {x: "a"}}),
+        ):
+            with pytest.raises(GraphError, match=f"These are {kinds}"):
+                ask(dag, label)
+    with pytest.raises(GraphError) as error:
+        text.index("3")
+    assert "These are" not in str(error.value)

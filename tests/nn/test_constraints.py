@@ -195,6 +195,17 @@ def test_weights_that_contradict_the_constraints_are_refused():
         net.load_edge_weights(torch.arange(DAG.num_edges) + 1.0, torch.zeros(len(DAG.neurons)))
 
 
+def test_weights_under_constraints_cant_be_assigned():
+    net = fw.FourWard(DAG, seed=0, sign=dict.fromkeys(DAG.labels, 1))
+    before = net.weight.detach().clone()
+    for value in (-torch.ones(DAG.num_edges), torch.nn.Parameter(-torch.ones(DAG.num_edges))):
+        with pytest.raises(WeightError, match=r"net\.load_edge_weights\(weight, bias\)"):
+            net.weight = value
+    assert torch.equal(net.weight, before)
+    net.load_edge_weights(before + 1, net.bias)
+    assert_near(net.weight.detach(), before + 1)
+
+
 def test_signs_from_a_transmitter_and_a_table():
     dag = fw.Dag.from_edges([("a", "d"), ("b", "d"), ("c", "d")])
     dag = dag.with_attributes({"transmitter": {"a": "ACh", "b": "GABA", "c": "glutamate"}})

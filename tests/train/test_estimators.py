@@ -11,14 +11,38 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fourward import FourWardClassifier, FourWardRegressor, generate
+from fourward import Digraph, FourWardClassifier, FourWardRegressor, generate
 from fourward.errors import DataError, OptionError
 
+CONSTRAINTS = {"sign": {0: 1}, "scale": 2.0}  # for any graph: the default one has an input named 0
 
-@parametrize_with_checks([FourWardClassifier(epochs=15), FourWardRegressor(epochs=15)])
+
+@parametrize_with_checks(
+    [
+        FourWardClassifier(epochs=15),
+        FourWardRegressor(epochs=15),
+        FourWardClassifier(epochs=30, activation="tanh", **CONSTRAINTS),
+        FourWardRegressor(epochs=30, activation="tanh", **CONSTRAINTS),
+    ]
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+def test_constraints_hold_in_a_fitted_estimator():
+    x, y = load_iris(return_X_y=True)
+    dag = generate.erdos_renyi(30, 0.2, seed=0)
+    sign, frozen = [(-1) ** v for v in range(30)], [True] * 5 + [False] * (dag.num_edges - 5)
+    options = {"sign": sign, "frozen": np.array(frozen), "scale": 2.0, "random_state": 0}
+    first, last = (FourWardClassifier(dag, epochs=epochs, **options).fit(x, y) for epochs in (1, 10))
+    weights = [each.model_.net.weight.detach().numpy() for each in (first, last)]
+    assert np.array_equal(weights[0][:5], weights[1][:5])
+    assert not np.array_equal(weights[0], weights[1])
+    assert (weights[1] * np.array(sign)[dag.source] >= 0).all()
+    graph = Digraph.from_edges([("a", "b"), ("b", "a"), ("b", "c")], inputs=["a"], outputs=["c"])
+    fitted = FourWardClassifier(graph, steps=2, epochs=1, tied=[0, 0, 1], random_state=0).fit(x, y)
+    assert len(fitted.model_.net.weight.unique()) == 2
 
 
 def test_pipeline_and_grid_search():

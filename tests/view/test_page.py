@@ -183,6 +183,20 @@ def test_clicking_highlights_ancestors_and_descendants(show, net):
     assert state(tab, "selected") == -1
 
 
+def test_weak_edges_of_the_selected_neuron_have_the_colours_of_their_signs(show):
+    pairs = [("a", "hub"), ("b", "hub"), ("c", "hub"), ("hub", "d"), ("d", "e")]
+    dag = Dag.from_edges(pairs)
+    weight = dag.align([0.01, -0.01, 0.002, 0.02, 9.0], pairs)
+    tab = show(fw.view(dag, weight=weight))
+    tab.get_by_label("Find a neuron").fill("hub")
+    tab.get_by_label("Find a neuron").press("Enter")
+    bins = tab.evaluate("Array.from(fourward.graph.weight, (w, e) => fourward.painter.nearBin(e, 0.02))")
+    assert [tab.evaluate(f"fourward.painter.bin({e})") for e in range(4)] == [4] * 4, "grey beside the others"
+    assert [(b > 4) - (b < 4) for b in bins] == np.sign(weight).tolist()
+    assert max(bins) == 8
+    assert min(abs(b - 4) for b in bins) == 2
+
+
 def test_search_by_label(show):
     worm = Dag.from_edges([("PVCL", "AVAL"), ("ASHL", "AVAL"), ("AVAL", "AVAR"), ("AVAR", "DA1"), ("PVCL", "DA1")])
     tab = show(fw.view(worm))

@@ -105,6 +105,28 @@ def test_too_many_edges_leave_the_strongest(monkeypatch):
     assert "picked evenly" in select_part(net.dag, None).caption
 
 
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_a_hub_keeps_its_edges_however_weak_they_are(monkeypatch, is_weighted):
+    monkeypatch.setattr(scenes, "MAX_EDGES", 100)
+    dag = generate.erdos_renyi(64, 0.2, seed=0)
+    hub = int(np.argmax(dag.in_degree))
+    of_hub = np.flatnonzero((dag.source == hub) | (dag.target == hub))
+    weight = np.ones(dag.num_edges)
+    weight[of_hub] = 1e-9
+    part = select_part(dag, weight if is_weighted else None, dag.labels[hub])
+    assert len(part.edges) == len(np.unique(part.edges)) == 100
+    assert set(of_hub) < set(part.edges)
+    assert f"those of {dag.labels[hub]} and others, " in part.caption
+    monkeypatch.setattr(scenes, "MAX_EDGES", len(of_hub) - 1)
+    assert set(select_part(dag, weight if is_weighted else None, dag.labels[hub]).edges) < set(of_hub)
+    monkeypatch.setattr(scenes, "MAX_NODES", 60)
+    monkeypatch.setattr(scenes, "NEAREST", 60)
+    monkeypatch.setattr(scenes, "MAX_EDGES", 100)
+    part = select_part(dag, weight)
+    assert len(part.edges) == 100
+    assert "which has the most edges, and 100 of" in part.caption
+
+
 def test_a_part_keeps_true_degrees_layers_and_activations(monkeypatch):
     monkeypatch.setattr(scenes, "NEAREST", 20)
     monkeypatch.setattr(scenes, "MAX_NODES", 20)

@@ -37,7 +37,8 @@ def view(
     around: Annotated[
         str | None,
         typer.Option(
-            help="Label of the neuron around which to show part of a large graph. Default: the one with the most edges."
+            help="Label of the neuron around which to show part of a large graph, with all its edges. Default: the one "
+            "with the most edges, for a graph of more neurons than a page shows."
         ),
     ] = None,
     title: TitleOption = None,

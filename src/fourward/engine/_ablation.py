@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from fourward._arrays import IntArray
 from fourward.plan._plan import Plan
 
-_BYTES = 2**26  # bytes of the outputs of a chunk of ablations
+_BYTES = 2**22  # bytes of the outputs of a chunk of ablations; with 2^26, new pages take as long as the arithmetic
 
 
 def ablate(
@@ -50,24 +51,26 @@ def ablate(
     describe = _describe_nodes if of == "neurons" else _describe_edges
     ablated = describe(plan, weight, parts, value, dtype)
     find_relevant: Any = ablation.find_relevant
-    slices, relevant = len(a), find_relevant(*edges, outputs, plan.dag.num_nodes)
+    relevant = find_relevant(*edges, outputs, plan.dag.num_nodes)
 
     def compute(first: int) -> tuple[IntArray, Tensor]:
         part = parts[first : first + size]
-        out = np.empty((len(part) if with_outputs else 0, slices, len(outputs), width), dtype)
+        out = np.empty((len(part) if with_outputs else 0, samples, len(outputs)), dtype)
         chunk, squares = (values[first : first + size] for values in ablated), np.zeros(len(part))
         kernel(*chunk, *edges, weights, code, outputs, relevant, a, z, samples, squares, out)
-        if not with_outputs:
-            return part, torch.from_numpy(np.sqrt(squares / (samples * len(outputs))))
-        flat: Any = out.transpose(0, 1, 3, 2).reshape(len(part), slices * width, len(outputs))
-        return part, torch.from_numpy(flat[:, :samples])
+        return part, torch.from_numpy(out if with_outputs else np.sqrt(squares / (samples * len(outputs))))
 
     threads = torch.get_num_threads()
-    size = max(1, min(_BYTES // (slices * width * len(outputs) * np.dtype(dtype).itemsize), len(parts) // threads, 64))
-    starts = range(0, len(parts), size)
+    num_bytes = samples * len(outputs) * np.dtype(dtype).itemsize if with_outputs else 0
+    size = max(1, min(_BYTES // max(num_bytes, 1), len(parts) // threads, 64))
+    waiting: deque[Future[tuple[IntArray, Tensor]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for k in range(0, len(starts), threads):  # a few at a time: their outputs wait in memory
-            yield from pool.map(compute, starts[k : k + threads])
+        for first in range(0, len(parts), size):
+            waiting.append(pool.submit(compute, first))
+            if len(waiting) > 2 * threads:  # one for each thread, and one more to go on while the caller uses another
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _describe_nodes(plan: Plan, weight: Tensor, nodes: IntArray, value: float, dtype: Any) -> tuple[Any, Any, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, pluralize, summarize
 from fourward.graph._convert import Labels, as_numpy
-from fourward.graph._validation import check_text, make_label_lookup
+from fourward.graph._validation import check_text, compare_kinds, make_label_lookup
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -103,6 +103,6 @@ def _by_label(name: str, column: Mapping[Any, Any], labels: Labels) -> list[Any]
     if unknown:
         raise GraphError(
             f"the attribute {name!r} has values for unknown labels: {summarize(unknown)}. Labels of this graph are, "
-            f"for example, {summarize(labels[:3])}."
+            f"for example, {summarize(labels[:3])}.{compare_kinds(unknown, labels)}"
         )
     return listed

@@ -130,6 +130,7 @@ class BaseGraph:
         if node is None:
             raise GraphError(
                 f"unknown label {label!r}. Labels of this graph are, for example, {summarize(self.labels)}."
+                f"{_validation.compare_kinds([label], self.labels)}"
             )
         return node
 

@@ -50,13 +50,6 @@ def match_labels(chosen: Iterable[Hashable], labels: Labels) -> list[Hashable]:
     return matched
 
 
-def describe_kinds(labels: Labels) -> str:
-    """The kinds of labels, for errors: "integers", "text" or "of several types"."""
-    if isinstance(labels, range) or all(map(is_integer, labels)):
-        return "integers"
-    return "text" if all(isinstance(label, str) for label in labels) else "of several types"
-
-
 def read_labels(path: Path) -> list[str]:
     """The lines of a file that aren't empty."""
     if not path.is_file():

@@ -82,7 +82,7 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
     edges.
     """
     if _tables.is_table(pairs):
-        return from_pairs(_tables.to_pairs(*_tables.read_columns(pairs, None, skip=False)[0][:2]), nodes)
+        return from_pairs(_table_pairs(pairs), nodes)
     unordered, pairs = isinstance(pairs, set | frozenset), _as_array_or_list(pairs)
     labels = None if nodes is None else as_labels(nodes)
     array = _integer_pairs(pairs)
@@ -107,6 +107,18 @@ def from_pairs(pairs: Any, nodes: Nodes = None) -> EdgeList:
         )
     flat = np.fromiter((index[v] for pair in listed for v in pair), np.int64, 2 * len(listed))
     return EdgeList(flat[0::2], flat[1::2], labels, directed=True)
+
+
+def _table_pairs(table: Any) -> Any:
+    """Pairs of labels from a table whose rows are complete."""
+    try:
+        (source, target, *_), _ = _tables.read_columns(table, None, skip=False)
+    except GraphError as error:
+        if error.repairs != (_tables.SKIP_MISSING,):
+            raise
+        advice = "fourward.files.read_dag(table, missing='skip') leaves out such rows."
+        raise GraphError(f"{error.args[0]} {advice}") from None
+    return _tables.to_pairs(source, target)
 
 
 def from_networkx(graph: nx.Graph) -> EdgeList:

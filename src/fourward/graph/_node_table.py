@@ -26,6 +26,7 @@ def read_node_table(table: Any, labels: Labels) -> Attributes:
         labels: The labels of the nodes.
     """
     if _tables.is_table(table):
+        _tables.check_in_memory(table)
         return _read(table, labels)
     path = Path(table)
     with _io.name_file(path):

@@ -25,7 +25,14 @@ FLOAT_ID = r"^[+-]?(\d(\.\d+)?[eE]\+?(1[5-9]|[2-9]\d)|\d{16,}\.\d*)$"
 def is_table(value: Any) -> bool:
     """Whether it is a table of pandas, polars or pyarrow."""
     module = type(value).__module__.partition(".")[0]
-    return module in ("pandas", "polars", "pyarrow") and (hasattr(value, "columns") or hasattr(value, "column_names"))
+    names = ("columns", "column_names")
+    return module in ("pandas", "polars", "pyarrow") and any(hasattr(type(value), name) for name in names)
+
+
+def check_in_memory(table: Any) -> None:
+    """Raise for a lazy table of polars, which has no values yet."""
+    if hasattr(table, "collect"):
+        raise GraphError(f"expected a table with its values, got a {type(table).__name__}. Pass table.collect().")
 
 
 def column_names(table: Any) -> list[str]:
@@ -88,6 +95,7 @@ def read_columns(
     table: Any, columns: Sequence[str | int] | None, skip: bool
 ) -> tuple[list[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
     """Sources, targets and, if there is one, weights of a table's complete rows; and the numbers of these rows."""
+    check_in_memory(table)
     names = column_names(table)
     indices = select_columns(names, columns)
     values = [column_values(table, k) for k in indices]
@@ -96,9 +104,10 @@ def read_columns(
         missing |= find_missing(column)
     if missing.any() and not skip:
         row = int(np.flatnonzero(missing)[0])
+        cells = (repr(column[row : row + 1].tolist()[0]) for column in values)
         raise GraphError(
             f"{pluralize(int(missing.sum()), 'row')} of the table lack{'s' * int(missing.sum() == 1)} a label or a "
-            f"weight, the first of them row {row}: {', '.join(repr(column[row]) for column in values)}.",
+            f"weight, the first of them row {row}: {', '.join(cells)}.",
             SKIP_MISSING,
         )
     rows = np.flatnonzero(~missing)
@@ -144,6 +153,14 @@ def check_float_ids(labels: Any) -> None:
         raise GraphError(f"the label {rounded!r} is a float. {FLOAT_ADVICE}")
 
 
+def check_float_labels(labels: Any) -> None:
+    """Raise if labels are floats in the range of ids that no float holds exactly."""
+    floats = (float(label) for label in labels if isinstance(label, float | np.floating))
+    rounded = next((label for label in floats if 2**53 <= abs(label) < 2**64), None)
+    if rounded is not None:
+        raise GraphError(f"the label {rounded!r} is a float. {FLOAT_ADVICE}")
+
+
 def _as_weights(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     try:
         weights = values.astype(np.float64)
@@ -158,7 +175,11 @@ def _as_weights(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]
 def to_pairs(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Any:
     """Pairs of labels from two columns: an (E, 2) array of integers, or a list."""
     if source.dtype.kind in "iu" and target.dtype.kind in "iu":
-        return np.column_stack((source, target)).astype(np.int64)
+        large = [column.dtype == np.uint64 and len(column) and column.max() >= 2**63 for column in (source, target)]
+        if not any(large):
+            return np.column_stack((source.astype(np.int64), target.astype(np.int64)))
+        if source.min() >= 0 and target.min() >= 0:
+            return np.column_stack((source.astype(np.uint64), target.astype(np.uint64)))
     kinds = [{type(label) for label in column.tolist()} for column in (source, target)]
     if str in kinds[0] | kinds[1] and kinds[0] | kinds[1] != {str}:
         texts = ["text" if kind == {str} else "numbers" if str not in kind else "text and numbers" for kind in kinds]

@@ -11,6 +11,7 @@ import numpy as np
 from fourward._arrays import IntArray
 from fourward.errors import GraphError, pluralize, summarize
 from fourward.graph._convert import EdgeList, Labels, as_labels, as_numpy, is_integer, label_list
+from fourward.graph._tables import check_float_labels
 
 
 def index_pairs(pairs: Any) -> IntArray:
@@ -79,6 +80,8 @@ def check_labels(labels: Labels) -> None:
     """Raise if two nodes have the same label, or if a label is text that no file can hold."""
     if isinstance(labels, range):
         return
+    if any(issubclass(kind, float | np.floating) for kind in set(map(type, labels))):
+        check_float_labels(labels)
     if any(issubclass(kind, str | tuple) for kind in set(map(type, labels))):
         for label in labels:
             check_text(label, "labels")
@@ -96,6 +99,19 @@ def check_text(value: Any, name: str) -> None:
             value.encode()
         except UnicodeEncodeError:
             raise GraphError(f"{name} must be valid Unicode text, got {value!a}, which has a lone surrogate.") from None
+
+
+def compare_kinds(unknown: Iterable[Hashable], labels: Labels) -> str:
+    """A sentence for errors about unknown labels if the labels of the graph are of another kind than these, else ""."""
+    kinds = [_describe_kind(unknown), _describe_kind(labels)]
+    return "" if kinds[0] == kinds[1] or None in kinds else f" These are {kinds[1]}, not {kinds[0]}."
+
+
+def _describe_kind(labels: Iterable[Hashable]) -> str | None:
+    """What all labels are, "integers" or "text"; None if they are something else."""
+    if isinstance(labels, range) or all(map(is_integer, labels := list(labels))):
+        return "integers"
+    return "text" if all(isinstance(label, str) for label in labels) else None
 
 
 def make_label_lookup(labels: Labels) -> Callable[[Hashable], int | None]:
@@ -137,7 +153,7 @@ def look_up_labels(chosen: Iterable[Hashable], labels: Labels, role: str) -> Int
     if unknown:
         raise GraphError(
             f"unknown {role} labels: {summarize(unknown)}. Choose from the graph's nodes, e.g. "
-            f"{', '.join(map(repr, labels[:3]))}."
+            f"{', '.join(map(repr, labels[:3]))}.{compare_kinds(unknown, labels)}"
         )
     return np.array(nodes, np.int64)
 

@@ -13,7 +13,7 @@ import numpy as np
 from fourward._files import replacing
 from fourward._memory import limit_memory
 from fourward.errors import FileError, FourwardError, GraphError, OptionError, Repair, WeightError, summarize
-from fourward.graph import _convert, _edgelist, _mtx_npz, _tables, _xml_json
+from fourward.graph import _convert, _edgelist, _io, _mtx_npz, _tables, _xml_json
 from fourward.graph._annotated import AnnotatedDag, AnnotatedDigraph, AnnotatedGraph, FloatArray, Orient, annotate
 from fourward.graph._choose import NodeChoice
 from fourward.graph._dag import Dag
@@ -138,6 +138,8 @@ def read(
             _check_options(f"{path} is read as {kind}", options, _FORMATS[kind].options)
             own = {name: options[name] for name in _FORMATS[kind].options}
             annotated = _FORMATS[kind].read(Path(path), topology_only=topology_only, **own)
+            with _io.name_file(Path(path)):
+                _tables.check_float_ids(label for label in annotated.graph.labels if isinstance(label, str))
         if nodes is None:
             return annotated
         attributes = read_node_table(nodes, annotated.graph.labels)
@@ -226,7 +228,7 @@ def read_dag(
 
 
 def read_digraph(
-    path: str | Path,
+    path: str | Path | Any,
     *,
     orient: Orient = None,
     seed: Seed = None,
@@ -242,7 +244,7 @@ def read_digraph(
     """Read a graph file as a Digraph, cycles and self-loops included, with its weights, biases and activations.
 
     Args:
-        path: The file.
+        path: The file or table, as in `read`.
         orient: As in `read_dag`.
         seed: As in `read_dag`.
         merge: As in `read_dag`.
@@ -269,7 +271,7 @@ def read_digraph(
             feedback=feedback,
         )
     except FourwardError as error:
-        error.prepend(str(path))
+        error.prepend("the table" if _tables.is_table(path) else str(path))
         raise
 
 

@@ -12,6 +12,7 @@ from fourward._arrays import IntArray
 from fourward.errors import GraphError, OptionError, Repair, WeightError, pluralize, summarize
 from fourward.graph._attributes import Attributes, find_attribute, group_nodes
 from fourward.graph._convert import as_numpy
+from fourward.graph._tables import is_table
 
 FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 #: The sign of each transmitter, in lower case: 1 excites, -1 inhibits, 0 can do both. Glutamate isn't listed: it
@@ -153,10 +154,10 @@ def _frozen_edges(graph: EdgeGraph, frozen: Any) -> np.ndarray[Any, np.dtype[np.
                 f"{array.dtype} of shape {array.shape}."
             )
         return array.copy()
-    if isinstance(frozen, str) or not np.iterable(frozen):
+    if isinstance(frozen, str) or not (np.iterable(frozen) or is_table(frozen)):
         raise OptionError(f"frozen must be True, an array of bools, one per edge, or pairs of labels, got {frozen!r}.")
     mask = np.zeros(num_edges, np.bool_)
-    pairs: Any = frozen if array is not None else list(frozen)
+    pairs: Any = frozen if array is not None or is_table(frozen) else list(frozen)
     if len(pairs):
         mask[graph.find_edges(pairs)] = True
     return mask

@@ -147,7 +147,7 @@ class Constraints(nn.Module):
         buffers: Any = self._buffers
         values = free if self._group is None else free.index_select(0, buffers["group"])
         if self.arrays.sign is not None:
-            sign = torch.copysign(buffers["unit"], values.detach())
+            sign = _signs(buffers["unit"], values.detach())
             values = values * torch.addcmul(buffers["free_factor"], buffers["signed_factor"], sign)
         elif self.arrays.scale is not None:
             values = values * buffers["free_factor"]
@@ -270,6 +270,13 @@ class _ComputeWeights(torch.autograd.Function):
         with torch.enable_grad():  # create_graph=True, or is_grads_batched=True
             weight = ctx.constraints.compose(free)
             return torch.autograd.grad(weight, free, grads[0], create_graph=create_graph)[0], None
+
+
+def _signs(unit: Tensor, values: Tensor) -> Tensor:
+    """1 or -1 for each value, by its sign bit; ONNX has no copysign, and a zero gives a weight of zero either way."""
+    if exporting_to_onnx():
+        return torch.where(values < 0, -unit, unit)
+    return torch.copysign(unit, values)
 
 
 def _runs_compiled(free: Tensor) -> bool:

@@ -105,6 +105,14 @@ class DagModule(nn.Module, ABC):
             return constraints()
         return super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight" and self.__dict__.get("_modules", {}).get("constraints") is not None:
+            raise WeightError(
+                "weight can't be assigned: under constraints, weights follow from the parameters. Set both with "
+                "net.load_edge_weights(weight, bias), which checks signs and ties."
+            )
+        super().__setattr__(name, value)
+
     def forward(self, x: Tensor) -> Tensor:
         """Compute the activations of the outputs: (..., num_inputs) -> (..., num_outputs)."""
         return self._run(x, all_nodes=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -97,14 +98,27 @@ def _ablate(net: FourWard, x: Tensor, y: Tensor | None, loss: Loss, value: float
         else:
             activations = net.activations(x)
             chunks = ablate(net.plan, activations, weight, net.bias, of, parts, value, y is not None)
-        base = None if y is None else loss(intact, y.cpu())
+        target = None if y is None else y.cpu()
+        base = None if target is None else loss(intact, target)
         for part, result in chunks:
-            if base is not None and y is not None:
-                result = torch.stack([(loss(out, y.cpu()) - base).double() for out in result])
+            if base is not None and target is not None:
+                with _in_one_thread():  # the others ablate meanwhile
+                    result = torch.stack([(loss(out, target) - base).double() for out in result])
             elif result.dim() == 3:
                 result = (result - intact).double().square().mean((1, 2)).sqrt()
             scores[torch.from_numpy(np.array(part))] = result
     return scores
+
+
+@contextmanager
+def _in_one_thread() -> Iterator[None]:
+    """Run torch's operations in the calling thread alone: threads that wait for each other spin."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _cut_one_by_one(net: FourWard, x: Tensor, value: float) -> Iterator[tuple[IntArray, Tensor]]:

@@ -56,8 +56,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         random_state: Any = None,
         device: str = "cpu",
         steps: int | None = None,
+        sign: Any = None,
+        frozen: Any = None,
+        tied: Any = None,
+        scale: Any = None,
     ) -> None:
         self.steps = steps
+        self.sign, self.frozen, self.tied, self.scale = sign, frozen, tied, scale
         self.graph, self.activation, self.dropout, self.adapters = graph, activation, dropout, adapters
         self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
         self.weight_decay, self.schedule, self.label_smoothing = weight_decay, schedule, label_smoothing
@@ -88,6 +93,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         width = y.shape[1] if classes is None else len(classes)
         options: dict[str, Any] = {"init": "kaiming_normal", "dropout": self.dropout, "seed": seed}
         options["output_activation"] = None if self.adapters else "identity"
+        options |= {name: getattr(self, name) for name in ("sign", "frozen", "tied", "scale")}
         graph = self._make_graph(x.shape[1], width)
         net: FourWard | Recurrent
         if isinstance(graph, Digraph):
@@ -146,6 +152,10 @@ class FourWardClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc] # s
         device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
         steps: Keep the feedback of the graph, a Digraph or a description of one, and read the outputs after this
             number of steps with the same features. None: a Dag.
+        sign: Constraints on the weights, as of `fourward.FourWard`: neurons or edges that keep a sign.
+        frozen: Edges that keep their initial weight.
+        tied: Edges that share a parameter.
+        scale: What the parameters are multiplied by.
 
     After `fit` it has `classes_`, `history_`, `n_iter_` and `model_`, a `fourward.train.Model` whose `net` is the
     network.

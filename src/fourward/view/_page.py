@@ -83,7 +83,8 @@ def view(
         weight: (E,) numbers of a graph's edges, such as synaptic strengths; a network has its own.
         samples: (S, num_inputs) inputs of the forward pass to step through; the first 8 are used. Default: three
             random ones.
-        around: Label of the neuron around which to show part of a large graph. Default: the one with the most edges.
+        around: Label of the neuron around which to show part of a large graph, with all its edges. Default: the one
+            with the most edges, for a graph of more neurons than a page shows.
         colour: What colours the nodes at first: the name of an attribute, or (N,) numbers by node index, such as
             importances; the page can switch between it and all attributes.
         colour_label: Name of these numbers.

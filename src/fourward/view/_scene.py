@@ -11,6 +11,7 @@ import torch
 
 from fourward._arrays import IntArray
 from fourward.errors import InputError, pluralize
+from fourward.graph._algorithms import BoolArray
 from fourward.graph._base import BaseGraph
 from fourward.layering import Layering, longest_path, push_sources, reassign
 from fourward.nn._fourward import FourWard
@@ -138,8 +139,10 @@ def select_part(
 ) -> Part:
     """All of a small graph; else the neurons nearest to one of them, and the strongest edges among those.
 
-    Of `chosen` nodes, those on paths from inputs to outputs, all are shown if they are few enough.
+    Of `chosen` nodes, those on paths from inputs to outputs, all are shown if they are few enough. All edges of a
+    neuron in the centre are among those shown: by weight alone, a hub scaled by its in-degree would have none.
     """
+    has_centre = around is not None
     centre = int(np.argmax(graph.in_degree + graph.out_degree)) if around is None else graph.index(around)
     if chosen is not None and len(chosen) <= MAX_NODES:
         nodes = chosen
@@ -148,7 +151,7 @@ def select_part(
         nodes = np.arange(graph.num_nodes)
         text = format_all(graph.num_nodes, "neuron")
     else:
-        nodes = find_nearest(graph, centre)
+        nodes, has_centre = find_nearest(graph, centre), True
         nodes = nodes if chosen is None else np.intersect1d(nodes, chosen)
         reason = ", which has the most edges" if around is None else ""
         text = (
@@ -159,21 +162,26 @@ def select_part(
     edges = np.flatnonzero(inside[graph.source] & inside[graph.target])
     if len(edges) == graph.num_edges <= MAX_EDGES:
         return Part(nodes, edges, f"Shown: {text} and {format_all(graph.num_edges, 'edge')}.")
-    selected, description = _select_edges(edges, weight)
+    of_centre = has_centre & ((graph.source[edges] == centre) | (graph.target[edges] == centre))
+    selected, description = _select_edges(edges, weight, of_centre)
+    if has_centre and len(selected) < len(edges):
+        description = f"those of {graph.labels[centre]} and others, {description}"
     return Part(
         nodes, selected, f"Shown: {text}, and {len(selected):,} of {pluralize(graph.num_edges, 'edge')}, {description}."
     )
 
 
-def _select_edges(edges: IntArray, weight: FloatArray | None) -> tuple[IntArray, str]:
-    """At most MAX_EDGES edges, and which they are."""
+def _select_edges(edges: IntArray, weight: FloatArray | None, is_preferred: BoolArray) -> tuple[IntArray, str]:
+    """At most MAX_EDGES edges, the preferred ones first, and which the remaining are."""
     if len(edges) <= MAX_EDGES:
         return edges, "all between these"
     if weight is None:
-        return edges[np.linspace(0, len(edges) - 1, MAX_EDGES).astype(np.int64)], "picked evenly"
+        preferred, remaining = np.flatnonzero(is_preferred)[:MAX_EDGES], np.flatnonzero(~is_preferred)
+        evenly = np.linspace(0, len(remaining) - 1, MAX_EDGES - len(preferred)).astype(np.int64)
+        return np.sort(edges[np.concatenate((preferred, remaining[evenly]))]), "picked evenly"
     size = np.abs(np.nan_to_num(weight[edges]))
-    strong = np.argpartition(size, -MAX_EDGES)[-MAX_EDGES:]
-    return np.sort(edges[strong]), "those with the largest weights"
+    order = np.lexsort((size, is_preferred))
+    return np.sort(edges[order[-MAX_EDGES:]]), "those with the largest weights"
 
 
 def find_nearest(graph: BaseGraph, centre: int) -> IntArray:

@@ -69,7 +69,7 @@ def ablate(width):
         """Set the node at each of K positions to a value; or where it has a source, add it to that edge's weight.
 
         Nodes have the source -1. Fills squares, (K,), with the sum over samples and outputs of the squared change of
-        the outputs; or, unless it is empty, out, (K, slices, O, W), with the outputs.
+        the outputs; or, unless it is empty, out, (K, S, O), with the outputs.
         """
         num_nodes, slices = len(code), len(a)
         zero = weight.dtype.type(0)
@@ -112,13 +112,14 @@ def ablate(width):
                     activate(code[q], row, width)
                     for j in range(width):
                         row[j] -= a[s, q, j]
+                size = min(width, samples - s * width)
                 for o in range(len(outputs)):
                     c = row_number[outputs[o]]
                     if len(out):
-                        for j in range(width):
-                            out[i, s, o, j] = a[s, outputs[o], j] + (changed[c, j] if c >= 0 else zero)
+                        for j in range(size):
+                            out[i, s * width + j, o] = a[s, outputs[o], j] + (changed[c, j] if c >= 0 else zero)
                     elif c >= 0:
-                        for j in range(min(width, samples - s * width)):
+                        for j in range(size):
                             squares[i] += np.float64(changed[c, j]) ** 2
 
     return ablate

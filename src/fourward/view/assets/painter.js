@@ -201,6 +201,15 @@ class Painter {
     return Number.isNaN(weight) ? BINS : half + Math.round(half * this.normalize(weight, this.graph.weightLimit));
   }
 
+  /** The shade of an edge of the selected node beside its others, so that the signs of weak ones are seen, too. */
+  nearBin(e, largest) {
+    const half = (BINS - 1) / 2;
+    const weight = this.graph.weight[e];
+    if (Number.isNaN(weight)) return BINS;
+    if (weight === 0) return half;
+    return half + Math.sign(weight) * Math.max(2, Math.round(half * Math.abs(this.normalize(weight, largest))));
+  }
+
   /** A value relative to its limit, from -1 to 1. */
   normalize(value, limit) {
     return Math.min(Math.max(value / limit, -1), 1);
@@ -329,7 +338,8 @@ class Painter {
     this.stroke(pen, far, 0.6, Math.min(0.45, Math.max(0.03, 450 / numFar)), this.colour.ink);
     const [width, opacity] = near.length > HUB ? [Math.max(0.5, 200 / near.length), 0.5] : [2, 1];
     const shades = Array.from({ length: BINS + 1 }, () => new Path2D());
-    for (const e of near) this.trace(shades[weight ? this.bin(e) : 0], e);
+    const largest = near.reduce((most, e) => Math.max(most, weight ? Math.abs(weight[e]) || 0 : 0), 0);
+    for (const e of near) this.trace(shades[weight ? this.nearBin(e, largest) : 0], e);
     const half = (BINS - 1) / 2;
     const order = shades.map((_, bin) => bin).sort((a, b) => Math.abs(a - half) - Math.abs(b - half));
     for (const bin of order) {
