@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from fourward._arrays import BoolArray, IntArray
+from fourward._arrays import BoolArray, IntArray, distinct
 from fourward.errors import OptionError
 from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph
@@ -70,7 +70,7 @@ class Growth:
         self.sends[sinks], self.receives[graph.neurons] = False, True
         self.all_delayed = isinstance(graph, Digraph) and graph.dag.num_edges == 0 < graph.num_edges
         #: What "layered" allows: a code for each two levels that edges join, ascending; those of feedback edges last.
-        self.joined = np.unique(self._join_levels(graph)) if _is_layered(rule) else np.empty(0, np.int64)
+        self.joined = distinct(self._join_levels(graph)) if _is_layered(rule) else np.empty(0, np.int64)
 
     def pools(self, feedback: bool) -> list[Pool]:
         """The pools of edges within a step, or of feedback edges; each keeps its number of edges."""
@@ -167,13 +167,13 @@ def draw_pairs(
             return list_pairs(growth, pool, graph, rng, gone)[:count]
         if rate < 1e-4:
             break
-        number: IntArray = np.unique(rng.integers(0, size, draws))
+        number: IntArray = distinct(rng.integers(0, size, draws))
         number = number[growth.allows(graph, *pool.decode(number), gone)]
         rate = max(rate / 16, min(len(number) / draws, 1.0))
         number = _without(number, drawn)
         if len(number) > missing:
             number = number[np.sort(rng.permutation(len(number))[:missing])]
-        drawn = np.union1d(drawn, number)
+        drawn = distinct(np.concatenate((drawn, number)))
     return np.stack(pool.decode(drawn), -1).astype(np.int64) if size else np.empty((0, 2), np.int64)
 
 
