@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -132,7 +133,7 @@ def peaks(device: str) -> dict[str, float]:
 class MaskedLayers(nn.Module):
     """Dense layers whose weights are multiplied by a mask in each pass; or `after` each step of the optimiser.
 
-    The second takes the gradients of all pairs, and masks weights and momentum once: fewer passes over the matrices.
+    The second takes the gradients of all pairs, and masks once a step: fewer passes over the matrices.
     """
 
     def __init__(self, weights: list[Tensor], masks: list[Tensor], after: bool) -> None:
@@ -410,6 +411,7 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     )
     parser.add_argument("--call", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(args)
+    warnings.filterwarnings("ignore", "Sparse")  # torch says that its CSR matrices are in beta
     if options.call:
         result = call(options.call)
         print(json.dumps(result))

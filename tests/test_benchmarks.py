@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks import contest as contests
-from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, storage
+from benchmarks import digits_by_row, gpu, gpu_cells, latency, mnist, population, recurrent, sparse, storage
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import connectomes, generate
@@ -275,3 +275,49 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     padded = population.PADDED["vmap, padded"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     masked = population.RIVALS["vmap, masked"](population.Cell(3, 14, 20, 3, "cpu"), 3)[0]
     torch.testing.assert_close(padded(), masked())
+
+
+@pytest.fixture
+def small_ladder(monkeypatch, tmp_path):
+    """A ladder of one low rung, in this process, and small layers and graphs."""
+    monkeypatch.setattr(sparse, "LADDER", {40: (0.3, 1)})
+    monkeypatch.setattr(sparse, "FEATURES", 30)
+    monkeypatch.setattr(sparse, "ROWS", 5)
+    monkeypatch.setattr(sparse, "EDITED", (1000,))
+    monkeypatch.setattr(sparse, "DENSITIES", (0.3,))
+    monkeypatch.setattr(sparse, "EDITS", 2)
+    monkeypatch.setattr(sparse, "median_seconds", _call_once)
+    small = sparse.compare
+    monkeypatch.setattr(sparse, "compare", lambda density, device: small(density, device, (20, 30, 30, 10)))
+    monkeypatch.setattr(sparse, "in_fresh_process", lambda *words: sparse.call(list(map(str, words))))
+    monkeypatch.setattr(sparse, "memory", lambda *_: {"mib": 12.0})
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_wiring_that_changes(tmp_path, small_ladder, capsys):
+    stored = sparse.main([], tmp_path)
+    assert json.loads((tmp_path / "sparse.json").read_text()) == json.loads(json.dumps(stored))
+    (rung,), (layers,), (edits,) = stored["ladder"], stored["layers"], stored["edits"]
+    assert rung["replaced"] > 0
+    assert 0 < rung["rewiring"] < rung["seconds"]
+    assert set(layers["train"]) == set(layers["memory"]) == set(sparse.CONTESTANTS)
+    assert edits["replaced"] <= 100
+    text = (tmp_path / "sparse.md").read_text()
+    assert "| 155 |" in text
+    assert "12 MiB" in text
+    assert "sparse" not in capsys.readouterr().err
+
+
+def test_rungs_that_fail_are_cut_off_or_say_so(monkeypatch):
+    assert "cut off" in sparse.in_fresh_process("climb", 10, 1, "cpu", seconds=0.01)["missing"]
+    assert "failed" in sparse.in_fresh_process("climb", "none", 1, "cpu")["missing"]
+    table = sparse._ladder_table([{"hidden": 10, "published": 18.0, "missing": "cut off after 1 s"}])
+    assert "| 3,347 | | cut off after 1 s | | 0.3 min | | |" in table
+
+
+def test_masked_layers_that_mask_after_each_step_keep_their_zeros():
+    model = sparse.make("dense, masked after each step", 0.3, "cpu", (20, 30, 10))
+    assert isinstance(model, sparse.MaskedLayers)
+    sparse.training(model, *sparse.data((20, 10), "cpu"))()
+    for weight, mask in zip(model.weights, model.masks, strict=True):
+        assert torch.equal(weight != 0, mask != 0)
