@@ -232,7 +232,7 @@ def test_mnist_trains_what_has_no_result_yet(tmp_path, monkeypatch, capsys):
     assert "published: 98.05 %" in capsys.readouterr().out
 
 
-def _call_once(calls, **_):
+def _call_once(calls, *_, **__):
     for call in calls.values():
         call()
     return dict.fromkeys(calls, 1.0)

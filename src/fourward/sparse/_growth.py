@@ -42,11 +42,19 @@ class Pool(NamedTuple):
 
     def decode(self, number: IntArray) -> tuple[IntArray, IntArray]:
         """Source and target of the pairs with these numbers, from 0 to `size`."""
+        if len(self.slices) == 1:  # arrays of numbers that are all the same would take most of the time
+            (first, last, first_target, _), index = self.slices[0].tolist(), number
+        else:
+            first, last, first_target, index = self._find_block(number)
+        target, source = np.divmod(index, last - first)
+        return self.sources[first + source], self.targets[first_target + target]
+
+    def _find_block(self, number: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """For each number its block's first three entries of `slices`, and the number within the block."""
         end = np.cumsum(self._sizes())
         block = np.searchsorted(end, number, side="right")
         first, last, first_target, _ = self.slices[block].T
-        target, source = np.divmod(number - (end - self._sizes())[block], last - first)
-        return self.sources[first + source], self.targets[first_target + target]
+        return first, last, first_target, number - (end - self._sizes())[block]
 
 
 class Growth:
