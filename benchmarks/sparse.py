@@ -116,10 +116,11 @@ def climb(hidden: int, epochs: int, device: str = "cpu") -> dict[str, Any]:
         synchronize(device)
         times.append((time.perf_counter() - begin, time.perf_counter() - rewiring))
         assert edit is not None
+        replaced = len(edit.removed)
         print(f"  {hidden:,}: epoch {times[-1][0]:.2f} s, rewiring {times[-1][1]:.2f} s", file=sys.stderr, flush=True)
     seconds, share = (statistics.median(column) for column in zip(*times[1:], strict=True))
     return {
-        "hidden": hidden, "neurons": dag.num_nodes, "edges": dag.num_edges, "replaced": len(edit.removed),
+        "hidden": hidden, "neurons": dag.num_nodes, "edges": dag.num_edges, "replaced": replaced,
         "building": building, "epochs": times, "seconds": seconds, "rewiring": share,
     } | peaks(device)  # fmt: skip
 
@@ -255,9 +256,10 @@ def compare(density: float, device: str, sizes: tuple[int, ...] = SIZES) -> dict
         results = {name: models[name](x) for name in steps}
     for result in results.values():
         torch.testing.assert_close(result, results["fourward"], rtol=1e-3, atol=1e-3)
-    edges = models["fourward"].weight.numel()
+    net = models["fourward"]
+    assert isinstance(net, fw.FourWard)
     times = median_seconds(steps, clock_for(device), seconds=4.0, min_rounds=5)
-    return {"density": density, "edges": edges, "batch": LAYERS_BATCH, "train": times, "missing": missing}
+    return {"density": density, "edges": net.dag.num_edges, "batch": LAYERS_BATCH, "train": times, "missing": missing}
 
 
 def memory(name: str, density: float, device: str) -> dict[str, Any]:
