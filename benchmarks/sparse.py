@@ -6,7 +6,7 @@
 
 **The ladder** is that of the code of Liu et al. (2021), for which they publish minutes: 3,312 features, three hidden
 layers, 5 classes, epsilon 20, 135 rows, batches of 2, SGD with momentum and weight decay, and after each epoch the
-weakest 30 % of the weights of each layer are replaced. Rows are synthetic. Each rung has a process of its own.
+weakest 30 % of the weights of each layer are replaced. Rows are synthetic. Each rung runs in a new process.
 
 **Layers**: a training step of 784-1000-1000-1000-10 by fourward, by dense layers with a mask, and by torch.sparse, all
 with the same wiring, weights and optimiser. Outputs and gradients are compared before anything is timed.
@@ -252,7 +252,7 @@ def compare(density: float, device: str, sizes: tuple[int, ...] = SIZES) -> dict
         except RuntimeError as error:  # what torch.sparse lacks on a device
             missing[name] = one_line(error)
     steps = {name: step for name, step in steps.items() if name not in missing}
-    with torch.no_grad():  # of the step before, so that gradients count, too
+    with torch.no_grad():  # after a step, so that gradients count, too
         results = {name: models[name](x) for name in steps}
     for result in results.values():
         torch.testing.assert_close(result, results["fourward"], rtol=1e-3, atol=1e-3)

@@ -48,7 +48,7 @@ class Schedule:
     def _is_order_of_plan(self) -> bool:
         return bool((self.step[:-1] < self.step[1:]).all())
 
-    def steps_of(self, positions: IntArray) -> IntArray:
+    def get_steps(self, positions: IntArray) -> IntArray:
         """The steps of some positions: an array as long as the edges isn't indexed where both are the same."""
         steps: IntArray = positions if self._is_order_of_plan else self.step[positions]
         return steps

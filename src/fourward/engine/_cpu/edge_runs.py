@@ -58,7 +58,7 @@ class BackwardEdges(NamedTuple):
 def backward_edges(plan: Plan, schedule: Schedule) -> BackwardEdges:
     """The edges sorted by source."""
     target_needed = None if schedule.needed == len(schedule.step) else schedule.step[plan.target] < schedule.needed
-    return sort_by_source(schedule.steps_of(plan.source), target_needed, len(schedule.step))
+    return sort_by_source(schedule.get_steps(plan.source), target_needed, len(schedule.step))
 
 
 def sort_by_source(step: IntArray, target_needed: BoolArray | None, nodes: int) -> BackwardEdges:
