@@ -24,6 +24,7 @@ from benchmarks import (
     population,
     population_studies,
     recurrent,
+    sparse,
     sparse_learning,
     storage,
 )
@@ -246,7 +247,7 @@ def test_mnist_trains_what_has_no_result_yet(tmp_path, monkeypatch, capsys):
     assert "published: 98.05 %" in capsys.readouterr().out
 
 
-def _call_once(calls, **_):
+def _call_once(calls, *_, **__):
     for call in calls.values():
         call()
     return dict.fromkeys(calls, 1.0)
@@ -374,3 +375,49 @@ def test_a_dry_run_of_constraints(tmp_path, capsys):
     assert data["ablations"]["seconds"].keys() == {"change of the outputs", "increase of the loss"}
     assert json.loads((tmp_path / "constraints.json").read_text())["environment"]["commit"]
     assert "| all |" in capsys.readouterr().out
+
+
+@pytest.fixture
+def small_ladder(monkeypatch, tmp_path):
+    """A ladder of one low rung, in this process, and small layers and graphs."""
+    monkeypatch.setattr(sparse, "LADDER", {40: (0.3, 1)})
+    monkeypatch.setattr(sparse, "FEATURES", 30)
+    monkeypatch.setattr(sparse, "ROWS", 5)
+    monkeypatch.setattr(sparse, "EDITED", (1000,))
+    monkeypatch.setattr(sparse, "DENSITIES", (0.3,))
+    monkeypatch.setattr(sparse, "EDITS", 2)
+    monkeypatch.setattr(sparse, "median_seconds", _call_once)
+    small = sparse.compare
+    monkeypatch.setattr(sparse, "compare", lambda density, device: small(density, device, (20, 30, 30, 10)))
+    monkeypatch.setattr(sparse, "in_fresh_process", lambda *words: sparse.call(list(map(str, words))))
+    monkeypatch.setattr(sparse, "memory", lambda *_: {"mib": 12.0})
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_wiring_that_changes(tmp_path, small_ladder, capsys):
+    stored = sparse.main([], tmp_path)
+    assert json.loads((tmp_path / "sparse.json").read_text()) == json.loads(json.dumps(stored))
+    (rung,), (layers,), (edits,) = stored["ladder"], stored["layers"], stored["edits"]
+    assert rung["replaced"] > 0
+    assert 0 < rung["rewiring"] < rung["seconds"]
+    assert set(layers["train"]) == set(layers["memory"]) == set(sparse.CONTESTANTS)
+    assert edits["replaced"] <= 100
+    text = (tmp_path / "sparse.md").read_text()
+    assert "| 155 |" in text
+    assert "12 MiB" in text
+    assert "sparse" not in capsys.readouterr().err
+
+
+def test_rungs_that_fail_are_cut_off_or_say_so(monkeypatch):
+    assert "cut off" in sparse.in_fresh_process("climb", 10, 1, "cpu", seconds=0.01)["missing"]
+    assert "failed" in sparse.in_fresh_process("climb", "none", 1, "cpu")["missing"]
+    table = sparse._ladder_table([{"hidden": 10, "published": 18.0, "missing": "cut off after 1 s"}])
+    assert "| 3,347 | | cut off after 1 s | | 0.3 min | | |" in table
+
+
+def test_masked_layers_that_mask_after_each_step_keep_their_zeros():
+    model = sparse.make("dense, masked after each step", 0.3, "cpu", (20, 30, 10))
+    assert isinstance(model, sparse.MaskedLayers)
+    sparse.training(model, *sparse.data((20, 10), "cpu"))()
+    for weight, mask in zip(model.weights, model.masks, strict=True):
+        assert torch.equal(weight != 0, mask != 0)

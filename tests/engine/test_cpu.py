@@ -9,7 +9,7 @@ from numba import types
 
 from benchmarks.cases import case
 from fourward import Dag, FourWard, generate, layering
-from fourward.engine._cpu import activations, entries, launch, slices
+from fourward.engine._cpu import activations, entries, launch, pass_arguments, slices
 from fourward.engine._cpu import edge_runs as cpu_runs
 from fourward.engine._cpu.arguments import HEADER, buffer_reader
 from fourward.engine._kernel_engine import KernelFunction
@@ -133,7 +133,7 @@ def test_float32_stays_float32(function):
     assert "double" not in function.inspect_llvm(signature)
 
 
-@pytest.mark.parametrize("packer", [entries.forward_arguments, entries.backward_arguments])
+@pytest.mark.parametrize("packer", [pass_arguments.forward_arguments, pass_arguments.backward_arguments])
 def test_kernels_read_the_arguments_that_were_packed_by_name(packer):
     values = {name: 10 * i for i, name in enumerate(inspect.signature(packer).parameters)}
     shuffled = dict(sorted(values.items()))

@@ -84,9 +84,43 @@ def test_narrow_slices_whose_backward_pass_pulls_or_pushes(pushes, batch, monkey
             assert_matches_torch(generate.complete(size), batch, dtype, all_nodes=all_nodes, activation="tanh")
 
 
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 2, 5, 8, 16])
+def test_levels_in_parts(num_threads, batch, monkeypatch, two_threads):
+    for name, value in {"LEVEL_WORK": 1e-6, "THREAD_WORK": 0, "last_cache_bytes": lambda: 0}.items():
+        monkeypatch.setattr(launch, name, value)
+    for name in ("_forward_layout", "_backward_layout"):
+        monkeypatch.setattr(launch, name, getattr(launch, name).__wrapped__)
+    monkeypatch.setattr(launch, "_num_threads", lambda shape, batch, most: num_threads)
+    monkeypatch.setattr(launch, "_goes_by_level", lambda shape, cut, threads: shape.levels > 0 and cut.jobs == 1)
+    dropped = Dag.from_arrays(generate.erdos_renyi(60, 0.6, seed=1).edges, labels=60, outputs=[40, 50])
+    isolated = Dag.from_arrays([[0, 2], [0, 4]], labels=5, inputs=[0, 1], outputs=[2, 3])
+    for dtype in (torch.float32, torch.float64)[: 2 if batch <= 8 else 1]:
+        for all_nodes in (False, True):
+            assert_matches_torch(dropped, batch, dtype, all_nodes=all_nodes, activation="gelu", dropout=0.3)
+            assert_matches_torch(generate.complete(60), batch, dtype, all_nodes=all_nodes, activation="tanh")
+            assert_matches_torch(isolated, batch, dtype, all_nodes=all_nodes, activation="tanh")
+
+
+def test_levels_are_taken_in_parts_where_they_are_large():
+    shape = launch.Shape(nodes=10, inputs=1, outputs=1, edges=10**6, z_rows=0, slots=10, back_slots=10, levels=5)
+
+    def by_level(batch, num_threads, shape=shape):
+        return launch._goes_by_level(shape, slices.slices(batch, 16, num_threads), num_threads)
+
+    assert by_level(2, 1)
+    assert by_level(16, 2)
+    assert not by_level(8, 1), "wide rows, and nothing to share"
+    assert not by_level(2, 2, shape._replace(levels=21)), "small levels"
+    assert not by_level(2, 2, shape._replace(levels=0)), "steps aren't by level"
+    assert not by_level(17, 2), "two slices"
+
+
 def test_backward_passes_push_where_rows_are_narrow_and_fit_the_cache():
     def pushes(nodes, batch):
-        shape = launch.Shape(nodes=nodes, inputs=1, outputs=1, edges=1, z_rows=0, slots=nodes, back_slots=nodes)
+        shape = launch.Shape(
+            nodes=nodes, inputs=1, outputs=1, edges=1, z_rows=0, slots=nodes, back_slots=nodes, levels=0
+        )
         return launch._pushes(shape, slices.slices(batch, 16, 1), torch.float32)
 
     cache = slices.own_cache_bytes()

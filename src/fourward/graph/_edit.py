@@ -53,13 +53,13 @@ def edit_graph(graph: Dag | Digraph, change: Changed) -> Edited:
     remains[change.remove] = False
     if len(change.removed_nodes):
         remains &= (new_index[graph.source] >= 0) & (new_index[graph.target] >= 0)
-    stay = np.flatnonzero(remains)
-    pairs = (
-        np.concatenate((graph.source[stay], change.add[:, 0])),
-        np.concatenate((graph.target[stay], change.add[:, 1])),
+    stay, added = np.flatnonzero(remains), change.add.astype(np.int32)
+    source, target = (
+        np.concatenate((ends[remains], new)) for ends, new in zip((graph.source, graph.target), added.T, strict=True)
     )
-    source, target = (ends.astype(np.int32) if node is None else new_index[ends].astype(np.int32) for ends in pairs)
-    edge: IntArray = np.concatenate((stay, graph.num_edges + np.arange(len(change.add)))).astype(np.int64)
+    if node is not None:
+        source, target = new_index[source], new_index[target]
+    edge: IntArray = np.concatenate((stay, graph.num_edges + np.arange(len(change.add))))
     feedback = _select_feedback(graph, change, source, target, stay)
     try:
         edited, edge = _build(graph, source, target, edge, feedback, change, node, new_index)

@@ -9,6 +9,7 @@ graphs nothing helps, and levels stay, along which edges can be taken in blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,15 @@ class Schedule:
     back_slot: IntArray | None  #: (N,) by step, likewise
     num_slots: int  #: rows of a forward pass
     num_back_slots: int  #: rows of a backward pass
+
+    @cached_property
+    def _is_order_of_plan(self) -> bool:
+        return bool((self.step[:-1] < self.step[1:]).all())
+
+    def get_steps(self, positions: IntArray) -> IntArray:
+        """The steps of some positions: an array as long as the edges isn't indexed where both are the same."""
+        steps: IntArray = positions if self._is_order_of_plan else self.step[positions]
+        return steps
 
     @property
     def reuses_rows(self) -> bool:

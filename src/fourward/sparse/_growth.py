@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from fourward._arrays import BoolArray, IntArray
+from fourward._arrays import BoolArray, IntArray, distinct
 from fourward.errors import OptionError
 from fourward.graph._dag import Dag
 from fourward.graph._digraph import Digraph
@@ -42,11 +42,19 @@ class Pool(NamedTuple):
 
     def decode(self, number: IntArray) -> tuple[IntArray, IntArray]:
         """Source and target of the pairs with these numbers, from 0 to `size`."""
+        if len(self.slices) == 1:  # arrays of numbers that are all the same would take most of the time
+            (first, last, first_target, _), index = self.slices[0].tolist(), number
+        else:
+            first, last, first_target, index = self._find_block(number)
+        target, source = np.divmod(index, last - first)
+        return self.sources[first + source], self.targets[first_target + target]
+
+    def _find_block(self, number: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """For each number its block's first three entries of `slices`, and the number within the block."""
         end = np.cumsum(self._sizes())
         block = np.searchsorted(end, number, side="right")
         first, last, first_target, _ = self.slices[block].T
-        target, source = np.divmod(number - (end - self._sizes())[block], last - first)
-        return self.sources[first + source], self.targets[first_target + target]
+        return first, last, first_target, number - (end - self._sizes())[block]
 
 
 class Growth:
@@ -71,7 +79,7 @@ class Growth:
         self.self_loops = bool((graph.source == graph.target).any())
         self.all_delayed = isinstance(graph, Digraph) and graph.dag.num_edges == 0 < graph.num_edges
         #: What "layered" allows: a code for each two levels that edges join, ascending; those of feedback edges last.
-        self.joined = np.unique(self._join_levels(graph)) if _is_layered(rule) else np.empty(0, np.int64)
+        self.joined = distinct(self._join_levels(graph)) if _is_layered(rule) else np.empty(0, np.int64)
 
     def pools(self, feedback: bool) -> list[Pool]:
         """The pools of edges within a step, or of feedback edges; each keeps its number of edges."""
@@ -168,13 +176,13 @@ def draw_pairs(
             return list_pairs(growth, pool, graph, rng, gone)[:count]
         if rate < 1e-4:
             break
-        number: IntArray = np.unique(rng.integers(0, size, draws))
+        number: IntArray = distinct(rng.integers(0, size, draws))
         number = number[growth.allows(graph, *pool.decode(number), gone)]
         rate = max(rate / 16, min(len(number) / draws, 1.0))
         number = _without(number, drawn)
         if len(number) > missing:
             number = number[np.sort(rng.permutation(len(number))[:missing])]
-        drawn = np.union1d(drawn, number)
+        drawn = distinct(np.concatenate((drawn, number)))
     return np.stack(pool.decode(drawn), -1).astype(np.int64) if size else np.empty((0, 2), np.int64)
 
 

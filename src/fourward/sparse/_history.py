@@ -36,9 +36,11 @@ class EditHistory:
         """Record an edit; a pair that was removed and added anew counts as neither."""
         self.steps.append(step)
         codes = [pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1] for pairs in (added, removed)]
-        both = np.intersect1d(codes[0], codes[1])
+        ascending = np.sort(np.concatenate(codes))  # the pairs of each are distinct
+        both = ascending[1:][ascending[1:] == ascending[:-1]]
         for pairs, code, listed in zip((added, removed), codes, (self.added, self.removed), strict=True):
-            listed.append(pairs[~np.isin(code, both)].astype(np.int32))
+            neither = both[np.searchsorted(both, code) % len(both)] == code if len(both) else np.zeros(len(code), bool)
+            listed.append(pairs[~neither].astype(np.int32))
 
     def net_change(self, since: int = 0) -> NetChange:
         """The edges that grew, and those that went, from before edit `since` to the end."""

@@ -147,9 +147,12 @@ class _Regrowth(Rewiring):
         removed, added, feedback = [], [], []
         for pool, edges in self._growth.groups(graph):
             edges = edges if may_go is None else edges[may_go[edges]]
-            weakest = keep_driven(graph, scores, select_weakest(scores, edges, int(fraction * len(edges))))
+            weakest = select_weakest(scores, edges, int(fraction * len(edges)), ordered=False)
+            weakest = keep_driven(graph, scores, weakest)
             pairs = self._grow(pool, weakest, rng)
-            removed.append(weakest[: len(pairs)])  # where fewer pairs can grow, fewer edges go
+            if len(pairs) < len(weakest):  # where fewer pairs can grow, fewer edges go
+                weakest = select_weakest(scores, weakest, len(pairs))
+            removed.append(weakest)
             added.append(pairs)
             feedback.append(np.full(len(pairs), pool.feedback))
         pairs = np.concatenate([np.empty((0, 2), np.int64), *added])

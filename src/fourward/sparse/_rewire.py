@@ -257,14 +257,17 @@ def _describe(graph: BaseGraph, change: Changed, edited: Edited, neuron: IntArra
     num_edges, num_nodes, is_new = graph.num_edges, graph.num_nodes, edited.edge >= graph.num_edges
     added = np.empty(len(change.add), np.int64)
     added[edited.edge[is_new] - num_edges] = np.flatnonzero(is_new)
-    went = np.ones(num_edges, np.bool_)
-    went[edited.edge[~is_new]] = False
+    removed = np.sort(change.remove)
+    if len(change.removed_nodes):  # their edges went, too
+        went = np.ones(num_edges, np.bool_)
+        went[edited.edge[~is_new]] = False
+        removed = np.flatnonzero(went)
     arrays = (
         np.where(is_new, -1, edited.edge),
         np.where(edited.node >= num_nodes, -1, edited.node),
         np.where(neuron >= len(graph.neurons), -1, neuron),
         added,
-        np.flatnonzero(went),
+        removed,
     )
     return Edit(*map(readonly, arrays))
 

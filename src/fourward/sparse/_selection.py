@@ -50,15 +50,15 @@ def removable(net: FourWard | Recurrent) -> BoolArray | None:
     return may_go
 
 
-def select_weakest(scores: FloatArray, edges: IntArray, count: int) -> IntArray:
-    """(count,) of these edges, those with the smallest scores, ascending by score."""
+def select_weakest(scores: FloatArray, edges: IntArray, count: int, ordered: bool = True) -> IntArray:
+    """(count,) of these edges, those with the smallest scores, ascending by score if `ordered`."""
     if count <= 0:
         return edges[:0]
     values = scores[edges]
     if count < len(edges):
         smallest = np.sort(np.argpartition(values, count - 1)[:count])
         edges, values = edges[smallest], values[smallest]
-    return edges[np.argsort(values, kind="stable")]
+    return edges[np.argsort(values, kind="stable")] if ordered else edges
 
 
 def keep_driven(graph: Dag | Digraph, scores: FloatArray, selected: IntArray) -> IntArray:

@@ -58,7 +58,7 @@ class BackwardEdges(NamedTuple):
 def backward_edges(plan: Plan, schedule: Schedule) -> BackwardEdges:
     """The edges sorted by source."""
     target_needed = None if schedule.needed == len(schedule.step) else schedule.step[plan.target] < schedule.needed
-    return sort_by_source(schedule.step[plan.source], target_needed, len(schedule.step))
+    return sort_by_source(schedule.get_steps(plan.source), target_needed, len(schedule.step))
 
 
 def sort_by_source(step: IntArray, target_needed: BoolArray | None, nodes: int) -> BackwardEdges:
@@ -73,7 +73,7 @@ def forward_runs(plan: Plan, schedule: Schedule) -> Runs | None:
     first, last = plan.edge_start[schedule.position], plan.edge_start[schedule.position + 1]
     inputs, needed = int(np.count_nonzero(schedule.position[: schedule.needed] < plan.dag.num_inputs)), schedule.needed
     bounds = np.concatenate((np.arange(0, inputs, BLOCK), np.arange(inputs, needed, BLOCK), [needed]))
-    return _split_runs(bounds, first, last, schedule.step[plan.source])
+    return _split_runs(bounds, first, last, schedule.step[plan.source]) if _any_dense(bounds, first, last) else None
 
 
 def backward_runs(plan: Plan, schedule: Schedule, edges: BackwardEdges) -> Runs | None:
@@ -88,6 +88,8 @@ def backward_runs(plan: Plan, schedule: Schedule, edges: BackwardEdges) -> Runs 
     inputs = int(np.count_nonzero(schedule.position[:needed] < plan.dag.num_inputs))
     bounds = np.concatenate((np.arange(0, needed - inputs, BLOCK), np.arange(needed - inputs, needed, BLOCK), [needed]))
     first, last = (np.ascontiguousarray(array[:needed][::-1]) for array in (edges.first, edges.needed))
+    if not _any_dense(bounds, first, last):
+        return None
     runs = _split_runs(bounds, first, last, needed - 1 - schedule.step[plan.target[edges.edge]])
     return runs and runs._replace(step=needed - 1 - runs.step)
 
@@ -95,6 +97,14 @@ def backward_runs(plan: Plan, schedule: Schedule, edges: BackwardEdges) -> Runs 
 def _may_split(plan: Plan, schedule: Schedule) -> bool:
     """Whether steps are levels, and there are as many edges as splitting takes."""
     return not schedule.reuses_rows and plan.dag.num_edges >= MIN_EDGES * BLOCK
+
+
+def _any_dense(bounds: IntArray, first: IntArray, last: IntArray) -> bool:
+    """Whether `_split` splits any block; one with no block before it is a single run for each node in any case."""
+    before = np.concatenate(([0], np.cumsum(last - first)))[bounds]
+    number = np.arange(1, len(bounds))
+    dense = np.diff(before) >= MIN_EDGES * np.diff(bounds) * number
+    return bool(dense[1:].any())
 
 
 def _split_runs(bounds: IntArray, first: IntArray, last: IntArray, other: IntArray) -> Runs | None:

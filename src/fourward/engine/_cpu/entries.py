@@ -8,7 +8,6 @@ numbers, or addresses of tensors: 0 where there is none.
 
 from __future__ import annotations
 
-from array import array
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -21,12 +20,12 @@ from fourward._jit import cached_cfunc
 from fourward.engine._cpu.arguments import (
     NEXT_JOB,
     NEXT_THREAD,
-    argument_buffer,
-    buffer_reader,
 )
 from fourward.engine._cpu.kernels import Ends, backward_kernels, end, forward_kernels, named, push_kernels, read_drop
 from fourward.engine._cpu.leaky_entries import leaky_backward, leaky_forward
+from fourward.engine._cpu.level_entries import clear_levels, level_forward, level_push
 from fourward.engine._cpu.packed_plan import read_sizes, unpack
+from fourward.engine._cpu.pass_arguments import open_backward, read_backward, read_forward
 from fourward.engine._cpu.population_entries import population_backward, population_forward, population_merge
 from fourward.engine._cpu.recurrent_entries import recurrent_backward, recurrent_forward
 from fourward.engine._cpu.simd import (
@@ -41,64 +40,6 @@ from fourward.engine._cpu.vector_math import linked_symbols
 _jit = njit(nogil=True, error_model="numpy")
 
 
-@argument_buffer
-def forward_arguments(
-    *,
-    jobs: int,  # number of slices
-    distance: int,  # nodes between the one whose rows are prefetched and the one that is computed; 0: no prefetching
-    slices: int,  # (jobs, 4) int64, rows of Slice
-    packed_plan: int,
-    all_nodes: bool,
-    inputs: int,  # I
-    outputs: int,  # columns of out
-    x: int,  # (B, I)
-    out: int,  # (B, N) by node index if all_nodes, else (B, O)
-    a: int,  # saved: (N, S) of each slice, one slice after another; else scratch of `scratch` numbers for each thread
-    z: int,  # (Z, S) likewise, a row for each node that needs it; 0 if nothing is saved
-    scratch: int,  # 0 if a is saved
-    weight: int,  # (E,) in plan order
-    bias: int,  # (N-I,), or 0
-    key: int,  # key of dropout
-    threshold: int,  # threshold of dropout; 0: nothing is dropped
-    p_bits: int,  # the bits of dropout's p, a float64
-) -> array[int]:
-    """The arguments of _forward."""
-
-
-@argument_buffer
-def backward_arguments(
-    *,
-    shares: int,  # shares of the batch: the jobs of _backward
-    share_start: int,  # (shares + 1,) int64, the slices of share i are share_start[i]:share_start[i+1]
-    distance: int,  # nodes between the one whose rows are prefetched and the one that is computed; 0: no prefetching
-    slices: int,
-    parts: int,  # parts of what has no order: the jobs of _sort and _finish
-    packed_plan: int,
-    all_nodes: bool,
-    inputs: int,
-    outputs: int,
-    x_grad: int,  # (B, I), or 0
-    out_grad: int,  # same shape as out
-    a: int,
-    z: int,
-    d: int,  # scratch of `scratch` numbers for each share
-    scratch: int,
-    weight: int,  # (E,) in plan order
-    by_source: int,  # (E,) the same, sorted by source
-    sums: int,  # (shares, E + biases) gradients of weights, sorted by source, and of biases; _push: see there
-    biases: int,  # N-I, or 0
-    weight_grad: int,  # (E,) in plan order
-    bias_grad: int,  # (biases,)
-    key: int,
-    threshold: int,
-    p_bits: int,
-) -> array[int]:
-    """The arguments of _sort, _backward and _finish, which are called in this order; or else of _push and _merge."""
-
-
-_read_forward, _read_backward = buffer_reader(forward_arguments), buffer_reader(backward_arguments)
-
-
 def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     """The forward pass for slices of these widths."""
     forward_slice = forward_kernels(widths)
@@ -106,7 +47,7 @@ def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     @named(f"forward_{widths[0]}_{lanes}")
     def forward(buffer, zero, stamp):
         """A job is a slice: from x to out."""
-        args = _read_forward(buffer)
+        args = read_forward(buffer)
         thread = take_next(offset(buffer, NEXT_THREAD))
         p, drop = (
             unpack(pointer(args.packed_plan, types.int32(0))),
@@ -133,23 +74,13 @@ def _forward_entry(widths: tuple[int, ...], lanes: int) -> Any:
             a = offset(pointer(args.a, zero), part.begin * sizes.nodes if saves else thread * args.scratch)
             z = offset_given(pointer(args.z, zero), part.begin * sizes.z_rows)
             forward_slice(
-                p=p, by_run=by_run, count=count, slots=slots, source=source, ends=ends, part=part, a=a, z=z,
+                p=p, by_run=by_run, begin=0, count=count, slots=slots, source=source, ends=ends, part=part, a=a, z=z,
                 weight=weight, bias=bias, drop=drop, distance=args.distance, zero=zero,
             )  # fmt: skip
             job = take_next(offset(buffer, NEXT_JOB))
         end(buffer)
 
     return forward
-
-
-@_jit
-def _open_backward(buffer, zero):
-    """The arguments of a backward pass, and what they point to."""
-    args = _read_backward(buffer)
-    p = unpack(pointer(args.packed_plan, types.int32(0)))
-    x_grad, out_grad, state_grad = pointer(args.x_grad, zero), pointer(args.out_grad, zero), pointer(0, zero)
-    ends = Ends(args.all_nodes != 0, args.inputs, args.outputs, x_grad, out_grad, state_grad)
-    return args, p, read_sizes(p.sizes), ends, read_drop(args.key, args.threshold, args.p_bits, zero)
 
 
 def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
@@ -159,7 +90,7 @@ def _backward_entry(widths: tuple[int, ...], lanes: int) -> Any:
     @named(f"backward_{widths[0]}_{lanes}")
     def backward(buffer, zero, stamp):
         """A job is a share of the batch: from out_grad to x_grad, if there is one, and to the share's sums."""
-        args, p, sizes, ends, drop = _open_backward(buffer, zero)
+        args, p, sizes, ends, drop = open_backward(buffer, zero)
         nodes, last_edge = (sizes.nodes, p.back_last) if args.all_nodes else (sizes.needed, p.back_needed)
         size = sizes.edges + args.biases
         share_start = pointer(args.share_start, args.shares)
@@ -197,7 +128,7 @@ def _push_entry(widths: tuple[int, ...], lanes: int) -> Any:
 
         The sums of the first share are in weight_grad and bias_grad.
         """
-        args, p, sizes, ends, drop = _open_backward(buffer, zero)
+        args, p, sizes, ends, drop = open_backward(buffer, zero)
         nodes, size = sizes.nodes if args.all_nodes else sizes.needed, sizes.edges + args.biases
         share_start = pointer(args.share_start, args.shares)
         job = take_next(offset(buffer, NEXT_JOB))
@@ -247,6 +178,8 @@ _LEAKY_FORWARD_32, _NARROW_LEAKY_FORWARD_32 = leaky_forward(_WIDE_32), leaky_for
 _LEAKY_FORWARD_64, _NARROW_LEAKY_FORWARD_64 = leaky_forward(_WIDE_64), leaky_forward(_NARROW_64)
 _LEAKY_BACKWARD_32, _NARROW_LEAKY_BACKWARD_32 = leaky_backward(_WIDE_32), leaky_backward(_NARROW_32)
 _LEAKY_BACKWARD_64, _NARROW_LEAKY_BACKWARD_64 = leaky_backward(_WIDE_64), leaky_backward(_NARROW_64)
+_LEVEL_FORWARD_32, _LEVEL_FORWARD_64 = level_forward((*_NARROW_32, 16)), level_forward((*_NARROW_64, 8))
+_LEVEL_PUSH_32, _LEVEL_PUSH_64 = level_push((*_NARROW_32, 16)), level_push((*_NARROW_64, 8))
 _POPULATION_FORWARD_32, _POPULATION_BACKWARD_32 = population_forward(_WIDE_32), population_backward(_WIDE_32)
 _POPULATION_FORWARD_64, _POPULATION_BACKWARD_64 = population_forward(_WIDE_64), population_backward(_WIDE_64)
 
@@ -254,7 +187,7 @@ _POPULATION_FORWARD_64, _POPULATION_BACKWARD_64 = population_forward(_WIDE_64), 
 @_jit
 def _finish(buffer, zero, stamp):
     """A job is a part of the gradients of weights and biases: the sums of all shares, in plan order."""
-    args = _read_backward(buffer)
+    args = read_backward(buffer)
     p, parts = unpack(pointer(args.packed_plan, types.int32(0))), args.parts
     sums, weight_grad, bias_grad = (
         pointer(args.sums, zero),
@@ -282,7 +215,7 @@ def _finish(buffer, zero, stamp):
 @_jit
 def _merge(buffer, zero, stamp):
     """A job is a part of the gradients of weights and biases: the sums of all shares but the first are added."""
-    args = _read_backward(buffer)
+    args = read_backward(buffer)
     weight_grad, bias_grad = pointer(args.weight_grad, zero), pointer(args.bias_grad, zero)
     edges, parts = read_sizes(unpack(pointer(args.packed_plan, types.int32(0))).sizes).edges, args.parts
     job = take_next(offset(buffer, NEXT_JOB))
@@ -300,7 +233,7 @@ def _merge(buffer, zero, stamp):
 @_jit
 def _sort(buffer, zero, stamp):
     """A job is a part of the weights, put into the order of the backward pass."""
-    args = _read_backward(buffer)
+    args = read_backward(buffer)
     weight, by_source = pointer(args.weight, zero), pointer(args.by_source, zero)
     p, parts = unpack(pointer(args.packed_plan, types.int32(0))), args.parts
     edges = read_sizes(p.sizes).edges
@@ -354,6 +287,24 @@ def _entries(stamp: int) -> dict[str, Any]:
 
     def push_float64(buffer):
         _PUSH_64(buffer, types.float64(0), stamp)
+
+    def level_forward_float32(buffer):
+        _LEVEL_FORWARD_32(buffer, types.float32(0), stamp)
+
+    def level_forward_float64(buffer):
+        _LEVEL_FORWARD_64(buffer, types.float64(0), stamp)
+
+    def level_push_float32(buffer):
+        _LEVEL_PUSH_32(buffer, types.float32(0), stamp)
+
+    def level_push_float64(buffer):
+        _LEVEL_PUSH_64(buffer, types.float64(0), stamp)
+
+    def clear_levels_float32(buffer):
+        clear_levels(buffer, types.float32(0), stamp)
+
+    def clear_levels_float64(buffer):
+        clear_levels(buffer, types.float64(0), stamp)
 
     def merge_float32(buffer):
         _merge(buffer, types.float32(0), stamp)
@@ -449,8 +400,8 @@ _ENTRIES = _entries(_stamp())
 def entry(name: str, dtype: str) -> int:
     """The address of a compiled entry.
 
-    Its name is "sort", "finish", "push", "merge", or "forward" or "backward", which "recurrent_" or "leaky_" may
-    precede, and before these "narrow_"; or one of the last three after "population_". Its dtype is "float32" or
-    "float64".
+    Its name is "sort", "finish", "push", "merge", "level_forward", "level_push", "clear_levels", or "forward" or
+    "backward", which "recurrent_" or "leaky_" may precede, and before these "narrow_"; or one of "forward", "backward"
+    and "merge" after "population_". Its dtype is "float32" or "float64".
     """
     return cached_cfunc(_ENTRIES[f"{name}_{dtype}"], types.void(types.CPointer(types.int64)))

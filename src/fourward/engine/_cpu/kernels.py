@@ -10,6 +10,8 @@ to the gradient of the source and for the gradient of the weight. Weights and th
 source before and after. The other one *pushes*: it takes the edges as the forward pass does, and adds to the rows of
 gradients of their sources. Nothing is sorted, but three rows are read and written for each edge. That is faster where
 rows are short and stay in the cache; `launch` chooses.
+
+A batch of one slice is computed by several threads level by level, where levels are large: `level_entries`.
 """
 # mypy: ignore-errors
 # (Numba types this code, by rules of its own.)
@@ -96,6 +98,13 @@ def clear_padding(row, part, zero):
 
 
 @_jit
+def add_row(row, other, width):
+    """Add a row to another."""
+    for j in range(width):
+        row[j] += other[j]
+
+
+@_jit
 def read_column(row, matrix, columns, column, part, zero):
     """Fill a row with the entries of a column that belong to the slice, and padding with zeros."""
     for j in range(part.size):
@@ -114,12 +123,12 @@ def _forward_kernel(width):
     """The forward pass of a slice of this width."""
 
     @named(f"forward_slice_{width}")
-    def forward_slice(p, by_run, count, slots, source, ends, part, a, z, weight, bias, drop, distance, zero):
-        """`count` runs, or else nodes: from x to out, and a, and z where there is one.
+    def forward_slice(p, by_run, begin, count, slots, source, ends, part, a, z, weight, bias, drop, distance, zero):
+        """Runs, or else nodes, begin:count: from x to out, and a, and z where there is one.
 
         Whenever a run is taken, the rows that it reads are finished.
         """
-        for r in range(count):
+        for r in range(begin, count):
             s, first, last, flag = r, p.first[r], p.last[r], BEGIN | END
             if by_run:
                 s, first, last, flag = p.run_step[r], p.run_first[r], p.run_last[r], p.run_flag[r]
@@ -236,6 +245,50 @@ def _push_kernel(width):
     return push_slice
 
 
+def _push_level_kernel(width):
+    """The backward pass of some nodes of a level, for a slice of this width, which is the whole batch."""
+
+    @named(f"push_level_{width}")
+    def push_level(
+        p, begin, count, ends, part, d, job, jobs, size, a, z, weight, dots, bias_sums, has_bias, drop, distance, zero
+    ):
+        """Nodes begin:count, as in `push_slice`, while other jobs take others of the same level.
+
+        Each job adds to gradients of its own, `size` numbers, the row of each node by step; what it adds to a node is
+        found there by the job that takes this node, once all later levels are done.
+        """
+        grads = offset(d, job * size)
+        for s in range(begin, count):
+            first, last = p.first[s], p.last[s]
+            if distance > 0 and s + distance < count:
+                for k in range(p.first[s + distance], p.last[s + distance]):
+                    prefetch_row(offset(grads, p.source[k] * width), width)
+                    prefetch_row(offset(a, p.source[k] * width), width)
+            row, own = offset(grads, s * width), offset(a, s * width)
+            for other in range(jobs):
+                if other != job:
+                    add_row(row, offset(d, other * size + s * width), width)
+            column = p.node[s] if ends.all_nodes else p.output[s]
+            if column >= 0:
+                for j in range(part.size):
+                    row[j] += ends.out[(part.first + j) * ends.outputs + column]
+            if p.feature[s] < 0:
+                unscale = cast_like(zero, 1.0)
+                if drop.threshold > 0 and p.hidden[s]:
+                    apply_dropout(row, width, p.node[s], part.first, drop.key, drop.threshold, drop.scale, zero)
+                    unscale = drop.unscale
+                multiply_by_derivative(p.code[s], row, own, offset(z, max(p.z_row[s], 0) * width), width, unscale)
+                clear_padding(row, part, zero)  # 0 times an infinite derivative is NaN
+                if has_bias:
+                    bias_sums[p.bias_index[s]] = zero
+                    add_lanes(row, offset(bias_sums, p.bias_index[s]), width)
+                push_run(row, weight, p.source, a, p.source, grads, dots, False, first, last, width)
+            elif is_given(ends.x):
+                write_column(row, ends.x, ends.inputs, p.feature[s], part)
+
+    return push_level
+
+
 def _add_feedback_kernel(width):
     """The feedback edges of the first step, for a slice of this width."""
 
@@ -273,6 +326,11 @@ def backward_kernels(widths: tuple[int, ...]) -> Any:
 def push_kernels(widths: tuple[int, ...]) -> Any:
     """The backward pass of a slice of one of these widths, each node adding to those that it reads."""
     return by_width(_push_kernel, widths)
+
+
+def push_level_kernels(widths: tuple[int, ...]) -> Any:
+    """The backward pass of some nodes of a level, for a slice of one of these widths."""
+    return by_width(_push_level_kernel, widths)
 
 
 def add_feedback_kernels(widths: tuple[int, ...]) -> Any:

@@ -28,11 +28,11 @@ from fourward.engine._cpu.simd import offset
 from fourward.errors import EngineError
 from fourward.plan._plan import Plan
 from fourward.plan._recurrent_plan import RecurrentPlan
-from fourward.plan._schedule import build_schedule
+from fourward.plan._schedule import Schedule, build_schedule
 
 ALIGN = 16  #: fields start at multiples of so many int32
 #: The version of packed plans: changes whenever PackedPlan does. An exported network may meet newer kernels.
-LAYOUT = 2
+LAYOUT = 3
 _NO_RUNS = Runs(*(np.empty(0, np.int32),) * 4)
 
 
@@ -46,6 +46,7 @@ class Sizes(NamedTuple):
     runs: int  #: R
     needed_runs: int  #: runs of nodes that lead to an output: the first ones
     back_runs: int  #: R'
+    levels: int  #: L, 0 if steps aren't by level
 
 
 class PackedPlan(NamedTuple):
@@ -82,6 +83,9 @@ class PackedPlan(NamedTuple):
     hidden: Any  #: (N,) 1 where dropout applies
     feature: Any  #: (N,) column of x that an input takes; -1 for neurons
     output: Any  #: (N,) column of the result; -1 for nodes that are no outputs
+    level_first: (
+        Any  #: (L+1,) the first node of each level, inputs being a level; nodes that lead to no output have others
+    )
 
 
 @njit(nogil=True)
@@ -107,6 +111,7 @@ class Shape(NamedTuple):
     z_rows: int  #: nodes whose z the backward pass needs
     slots: int  #: rows of a forward pass that reuses rows
     back_slots: int  #: rows of gradients
+    levels: int  #: L, as in `Sizes`
 
 
 def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
@@ -117,7 +122,8 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
     slot, back_slot = (step if slots is None else slots for slots in (schedule.slot, schedule.back_slot))
     edges = backward_edges(plan, schedule)
     runs, back_runs = forward_runs(plan, schedule), backward_runs(plan, schedule, edges)
-    source, back_target = schedule.step[plan.source], schedule.step[plan.target[edges.edge]]
+    source, back_target = schedule.get_steps(plan.source), schedule.get_steps(plan.target[edges.edge])
+    level_first = _find_levels(plan, schedule)
     needed_runs = len(runs.step) - (dag.num_nodes - schedule.needed) if runs else 0
     sizes = Sizes(
         nodes=dag.num_nodes,
@@ -127,6 +133,7 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
         runs=len(runs.step) if runs else 0,
         needed_runs=needed_runs,
         back_runs=len(back_runs.step) if back_runs else 0,
+        levels=len(level_first) - 1,
     )
     fields: dict[str, Any] = {
         "sizes": sizes,
@@ -144,8 +151,18 @@ def pack(plan: Plan, position: IntArray | None = None) -> tuple[Tensor, Shape]:
         "source_slot": slot[source] if schedule.reuses_rows else source,
         "back_slot": back_slot,
         "back_target_slot": back_slot[back_target] if schedule.reuses_rows else back_target,
+        "level_first": level_first,
     }
     return pack_fields(PackedPlan(**fields)), _shape(plan, sizes, schedule.num_slots, schedule.num_back_slots)
+
+
+def _find_levels(plan: Plan, schedule: Schedule) -> IntArray:
+    """(L+1,) where each level starts among the steps, and their number; [0] if they aren't by level."""
+    if schedule.reuses_rows:
+        return np.zeros(1, np.int64)
+    level = np.searchsorted(plan.level_start, schedule.position, side="right")
+    level[schedule.needed :] += len(plan.level_start) + 1
+    return np.append(np.flatnonzero(np.diff(level, prepend=-1)), len(level))
 
 
 def _node_fields(plan: Plan, order: IntArray) -> dict[str, Any]:
@@ -187,7 +204,9 @@ def _node_columns(
 
 def _shape(plan: Plan, sizes: Sizes, slots: int, back_slots: int) -> Shape:
     dag = plan.dag
-    return Shape(dag.num_nodes, dag.num_inputs, dag.num_outputs, sizes.edges, sizes.z_rows, slots, back_slots)
+    return Shape(
+        dag.num_nodes, dag.num_inputs, dag.num_outputs, sizes.edges, sizes.z_rows, slots, back_slots, sizes.levels
+    )
 
 
 def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Tensor, Shape, IntArray]:
@@ -208,7 +227,7 @@ def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Tensor, Shape, IntArray
     within = np.arange(step.dag.num_edges) if step.edge is None else step.edge
     start = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=nodes))))
     edges, live = _sort_by_source_and_kind(source, is_feedback, plan.reaches_output[target], nodes)
-    sizes = Sizes(nodes, len(order), int(np.count_nonzero(step.needs_z)), nodes, 0, 0, 0)
+    sizes = Sizes(nodes, len(order), int(np.count_nonzero(step.needs_z)), nodes, 0, 0, 0, 0)
     fields: dict[str, Any] = {
         "sizes": sizes,
         **{f"run_{name}": column for name, column in _NO_RUNS._asdict().items()},
@@ -222,6 +241,7 @@ def pack_recurrent(plan: RecurrentPlan) -> tuple[Tensor, Tensor, Shape, IntArray
         "back_edge": edges.edge,
         **_node_fields(step, np.arange(nodes, dtype=np.int32)),
         "back_target_slot": (target + nodes * is_feedback)[edges.edge],
+        "level_first": np.zeros(1, np.int32),
     }
     fields |= {"slot": fields["step"], "back_slot": fields["step"], "source_slot": fields["source"]}
     weight = np.concatenate((within, step.dag.num_edges + plan.edge))[order]

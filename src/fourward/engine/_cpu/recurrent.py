@@ -12,6 +12,7 @@ from fourward.engine._cpu import entries, threads
 from fourward.engine._cpu.buffers import BUFFERS
 from fourward.engine._cpu.launch import THREAD_WORK, count_parts, saved_threads
 from fourward.engine._cpu.packed_plan import Shape, pack_recurrent
+from fourward.engine._cpu.pass_arguments import backward_arguments
 from fourward.engine._cpu.recurrent_entries import recurrent_backward_arguments, recurrent_forward_arguments
 from fourward.engine._cpu.slices import Slices, lanes_per_group, most_groups, pad_batch, slices
 from fourward.engine._dropout import Dropout, float64_bits, threshold
@@ -180,7 +181,8 @@ def _backward(
     sums = by_source + edges * itemsize
     parts = count_parts(shape.edges, num_threads)
     nothing = dict.fromkeys(("share_start", "distance", "slices", "x_grad", "out_grad", "a", "z", "d", "scratch"), 0)
-    outer = entries.backward_arguments(
+    outer = backward_arguments(
+        stage=0,
         **nothing,
         shares=cut.shares,
         parts=parts,

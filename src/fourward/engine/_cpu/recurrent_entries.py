@@ -145,8 +145,9 @@ def recurrent_forward(widths: tuple[int, ...]) -> Any:
                 )  # fmt: skip
                 a = offset(before, block)
                 forward_slice(
-                    p=p, by_run=False, count=nodes, slots=p.step, source=p.source, ends=ends, part=part, a=a, z=z,
-                    weight=pointer(args.weight, zero), bias=pointer(args.bias, zero), drop=drop, distance=0, zero=zero,
+                    p=p, by_run=False, begin=0, count=nodes, slots=p.step, source=p.source, ends=ends, part=part, a=a,
+                    z=z, weight=pointer(args.weight, zero), bias=pointer(args.bias, zero), drop=drop, distance=0,
+                    zero=zero,
                 )  # fmt: skip
                 if saves:
                     before = a
