@@ -4,7 +4,7 @@ torch.nn.utils.parametrize itself isn't used: it gives a module a class of its o
 and each look-up of a weight takes 13 microseconds before any arithmetic.
 
 Where frozen or tied edges have another constraint, too, compiled loops compute weights and gradients on the CPU: a
-training step with all four takes 1.03 times as long as that of a free network, and 1.2 times with torch's operations
+training step with all four takes 1.06 times as long as that of a free network, and 1.2 times with torch's operations
 (N=1,024, p=0.2, B=128, one thread). These serve everything else: single constraints, where they are as quick, other
 devices, second derivatives, torch.func and tracing.
 """
