@@ -3,10 +3,8 @@
 torch.nn.utils.parametrize itself isn't used: it gives a module a class of its own at run time, which can't be pickled,
 and each look-up of a weight takes 13 microseconds before any arithmetic.
 
-Where frozen or tied edges have another constraint, too, compiled loops compute weights and gradients on the CPU: a
-training step with all four takes 1.06 times as long as that of a free network, and 1.2 times with torch's operations
-(N=1,024, p=0.2, B=128, one thread). These serve everything else: single constraints, where they are as quick, other
-devices, second derivatives, torch.func and tracing.
+Compiled loops compute weights and gradients on the CPU (`benchmarks.constraints` measures what they cost); torch's
+operations serve other devices, second derivatives, torch.func and tracing.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from fourward.engine._constraints import compute_grads, compute_weights
 from fourward.engine._interface import exporting_to_onnx, is_batched
 from fourward.errors import WeightError, pluralize, summarize
 from fourward.nn._constraint_options import EdgeConstraints, EdgeGraph
+
+_NO_INDEX = torch.empty(0, dtype=torch.int32)
 
 
 class Constraints(nn.Module):
@@ -120,22 +120,16 @@ class Constraints(nn.Module):
         }
         buffers = {name: torch.from_numpy(values).to(like.dtype) for name, values in factors.items()}
         if self.fixed is not None or self._group is not None:
-            index = np.int32 if self._is_combined and len(self.graph.edges) < 2**31 else np.int64
+            index = np.int32 if len(self.graph.edges) < 2**31 else np.int64
             group = np.arange(len(edges)) if self._group is None else self._group
             buffers |= {"edges": torch.from_numpy(edges.astype(index)), "group": torch.from_numpy(group.astype(index))}
         for name, values in buffers.items():
             self.register_buffer(name, values.to(like.device), persistent=False)
 
-    @property
-    def _is_combined(self) -> bool:
-        """Whether frozen or tied edges have another constraint, too."""
-        is_indexed = self.fixed is not None or self._group is not None
-        return is_indexed and sum(values is not None for values in self.arrays) > 1
-
     def forward(self) -> Tensor:
         """The effective weights (E,), differentiable with respect to the parameters."""
         free = self.free_weight
-        if not (self._is_combined and _runs_compiled(free)):
+        if not _runs_compiled(free):
             return self.compose(free)
         if torch.is_grad_enabled() and free.requires_grad:
             weight: Tensor = _ComputeWeights.apply(free, self)
@@ -170,7 +164,8 @@ class Constraints(nn.Module):
 
     def _loop_buffers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         buffers: Any = self._buffers
-        return buffers["free_factor"], buffers["signed_factor"], buffers["edges"], buffers["group"]
+        index = buffers.get("edges", _NO_INDEX), buffers.get("group", _NO_INDEX)
+        return buffers["free_factor"], buffers["signed_factor"], *index
 
     def set_weight(self, weight: Tensor) -> None:
         """Set parameters and frozen weights so that these are the effective weights; raises where none give them."""
