@@ -38,8 +38,8 @@ DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 def circulant(nodes: int, degree: int = DEGREE) -> np.ndarray[Any, Any]:
     """(E, 2) int32 pairs sorted by target."""
     shortest = -(-nodes // HEIGHT)
-    others = np.random.default_rng(0).choice(np.arange(shortest + 1, 2 * shortest), degree - 1, replace=False)
-    strides = np.append(others, shortest)
+    longer = np.random.default_rng(0).choice(np.arange(shortest + 1, 2 * shortest), degree - 1, replace=False)
+    strides = np.append(longer, shortest)
     strides = np.sort(strides)[::-1].astype(np.int32)
     target = np.arange(shortest, nodes, dtype=np.int32)
     pairs = np.empty((degree * nodes - int(strides.sum()), 2), np.int32)

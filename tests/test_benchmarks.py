@@ -331,7 +331,7 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
 
 
 def test_large_graphs_of_the_gpu_benchmark():
-    """Of one height at any size, and trained in both dtypes."""
+    """Graphs have one height at any size, and are trained in both dtypes."""
     pairs = gpu_large.circulant(6_000)
     dag = Dag.from_arrays(pairs, labels=6_000)
     assert dag.num_edges == len(pairs)

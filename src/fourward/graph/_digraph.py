@@ -11,7 +11,7 @@ import numpy as np
 
 from fourward._arrays import BoolArray, IntArray, readonly
 from fourward.errors import CycleError, GraphError, OptionError, Repair, WeightError
-from fourward.graph import _convert, _sparse, _validation
+from fourward.graph import _convert, _sparse, _tables, _validation
 from fourward.graph._algorithms import find_cycle, longest_paths
 from fourward.graph._attributes import Attributes, node_attributes
 from fourward.graph._base import BaseGraph, cut_inputs
@@ -293,7 +293,7 @@ def _restore(dag: Dag, feedback: IntArray) -> Digraph:
 
 
 def _check_listed(feedback: Any) -> None:
-    if not isinstance(feedback, Iterable) or isinstance(feedback, bytes | Mapping):
+    if not (_tables.is_table(feedback) or isinstance(feedback, Iterable)) or isinstance(feedback, bytes | Mapping):
         raise OptionError(f"feedback must be 'fewest', 'all' or a list of pairs of labels, got {feedback!r}.")
 
 
