@@ -353,3 +353,10 @@ def test_options_of_networks_with_feedback_are_checked():
         fw.Recurrent(G, sign=[1, -1])
     with pytest.raises(GraphError, match="unknown edges"):
         fw.Recurrent(G, frozen=[(0, 1)])
+
+
+def test_a_single_edge_with_a_sign():
+    net = fw.FourWard(fw.Dag.from_edges([("a", "b")]), "identity", sign={"a": -1}, init=2.0)
+    net.weight.sum().backward()
+    assert net.weight.tolist() == [-2.0]
+    assert net.constraints.free_weight.grad.tolist() == [-1.0]

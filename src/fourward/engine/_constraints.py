@@ -19,7 +19,7 @@ def compute_weights(free: Tensor, buffers: Buffers, weight: Tensor) -> None:
 
 
 def compute_grads(weight_grad: Tensor, free: Tensor, buffers: Buffers, free_grad: Tensor) -> None:
-    """Fill in the gradients (F,) of the parameters, which start at 0, from those of the weights (E,)."""
+    """Fill in the gradients (F,) of the parameters, from those of the weights (E,)."""
     from fourward.engine._cpu import constraints
 
     call: Any = constraints.compute_grads

@@ -116,13 +116,15 @@ class Constraints(nn.Module):
         factors = {
             "unit": np.ones(()),
             "free_factor": np.ones(1) if arrays.sign is None and arrays.scale is None else free,
-            "signed_factor": np.zeros(1) if arrays.sign is None else sign * scale,
+            "signed_factor": np.zeros(0) if arrays.sign is None else sign * scale,
         }
         buffers = {name: torch.from_numpy(values).to(like.dtype) for name, values in factors.items()}
         if self.fixed is not None or self._group is not None:
             index = np.int32 if len(self.graph.edges) < 2**31 else np.int64
             group = np.arange(len(edges)) if self._group is None else self._group
             buffers |= {"edges": torch.from_numpy(edges.astype(index)), "group": torch.from_numpy(group.astype(index))}
+        for name in ("edges", "group"):
+            self._buffers.pop(name, None)  # those of a copy, before an edit
         for name, values in buffers.items():
             self.register_buffer(name, values.to(like.device), persistent=False)
 
@@ -158,7 +160,7 @@ class Constraints(nn.Module):
 
     def compute_grad(self, grad: Tensor, free: Tensor) -> Tensor:
         """The gradient of the parameters, from that of the weights."""
-        free_grad = torch.zeros_like(free)
+        free_grad = torch.empty_like(free)
         compute_grads(grad, free, self._loop_buffers(), free_grad)
         return free_grad
 
@@ -203,8 +205,10 @@ class Constraints(nn.Module):
     def _parameter_by_edge(self, weight: Tensor) -> Tensor:
         """(K,) the parameter that each edge of `edges` would need alone."""
         values = weight[torch.from_numpy(self._edges).to(weight.device)]
-        factors: Any = self._buffers["free_factor"], self._buffers["signed_factor"]
-        parameter: Tensor = values / (factors[0] + factors[1]).to(values)
+        factor: Any = self._buffers["free_factor"]
+        if self.arrays.sign is not None:
+            factor = factor + self._buffers["signed_factor"]
+        parameter: Tensor = values / factor.to(values)
         return parameter
 
     def _reflect(self, parameter: Tensor) -> Tensor:
