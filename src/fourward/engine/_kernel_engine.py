@@ -104,13 +104,17 @@ class KernelRunner(Runner):
     """
 
     packed_plan: Tensor
+    plan: Plan
+    shape: Any
+    ops: KernelOps
+    _fallbacks: dict[bool, Runner]  #: by plan_order; in a dict, so that they aren't submodules
 
     def __init__(self, plan: Plan, packed_plan: Tensor, shape: Any, ops: KernelOps) -> None:
         super().__init__()
-        self.plan, self.shape, self.ops = plan, shape, ops
+        # At once: torch's __setattr__ takes a microsecond for each, and small networks are built in 300.
+        vars(self).update(plan=plan, shape=shape, ops=ops, _fallbacks={})
         self.register_buffer("packed_plan", packed_plan, persistent=False)
         self.register_buffer("edge", None if plan.edge is None else index_tensor(plan.edge), persistent=False)
-        self._fallbacks: dict[bool, Runner] = {}  # by plan_order; in a dict, so that they aren't submodules
 
     def torch_fallback(self, plan_order: bool = False) -> Runner:
         """The torch engine's runner for this plan; with `plan_order`, for weights that are in plan order already."""

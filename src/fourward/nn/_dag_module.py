@@ -41,6 +41,15 @@ class DagModule(nn.Module, ABC):
     """A module over a Dag: ordered features in, activations of the outputs out."""
 
     weight: Tensor  #: (E,)
+    graph: BaseGraph
+    dag: Dag  #: what a pass, or a step of one, follows
+    layering: Layering
+    dropout: float
+    seed: int
+    passes: Tensor
+    _dtype: torch.dtype
+    _device: torch.device
+    _features: tuple[int, ...]
 
     def __init__(
         self,
@@ -54,24 +63,22 @@ class DagModule(nn.Module, ABC):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self._dtype = torch.get_default_dtype() if dtype is None else dtype
-        self._device = torch.get_default_device() if device is None else torch.device(device)
-        check_options(dropout, layering, self._device, self._dtype)
-        self.graph = graph
-        self.dag: Dag = graph.dag  # what a pass, or a step of one, follows
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        device = torch.get_default_device() if device is None else torch.device(device)
+        check_options(dropout, layering, device, dtype)
         if layering is None:
-            layering = push_sources(self.dag, longest_path(self.dag))
+            layering = push_sources(graph.dag, longest_path(graph.dag))
         else:
             layering.verify()
-        self.layering = layering
+        # At once: torch's __setattr__ takes a microsecond for each, and small networks are built in 300.
+        vars(self).update(
+            _dtype=dtype, _device=device, graph=graph, dag=graph.dag, layering=layering, seed=expand_seed(seed),
+            dropout=float(dropout), _features=(graph.num_inputs,),
+        )  # fmt: skip
         code, self.custom_activations = resolve_activations(graph, activation, output_activation)
         self.plan, self.plan_edge = self._build_plan(code)
-        self._features = (graph.num_inputs,)
         if self.custom_activations:
             self.custom_activations.to(device=self._device, dtype=self._dtype)
-        self.dropout = float(dropout)
-        self.seed = expand_seed(seed)
-        self.passes: Tensor
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64, device=self._device), persistent=False)
 
     def _build_plan(self, code: IntArray) -> tuple[Plan, IntArray | None]:

@@ -68,7 +68,8 @@ class EngineModule(DagModule):
         runner = self.choice.engine.prepare(self.plan)
         if self.plan_edge is not None:
             runner = DrivenRunner(runner, self.plan_edge, self.graph.num_nodes)
-        return runner.to(next(self.parameters()).device)
+        device = next(self.parameters()).device
+        return runner if device.type == "cpu" else runner.to(device)
 
     def _with_graph(self, graph: BaseGraph, code: IntArray) -> Self:
         """A copy with the same parameters, planned for another graph, whose numbers of edges and neurons they lack.
