@@ -29,17 +29,20 @@ def test_the_caller_works_alone_after_a_team_that_wasted_time(monkeypatch, two_t
     monkeypatch.setattr(threads, "perf_counter", lambda: now[0])
     monkeypatch.setattr(threads, "_gomp", lambda: threads.Gomp(team, 1))
     monkeypatch.setattr(threads, "_callable", lambda entry: lambda address: calls.append("alone"))
-    monkeypatch.setattr(threads, "_alone_until", 0.0)
+    for name in ("_alone_until", "_debt", "_debt_at"):
+        monkeypatch.setattr(threads, name, 0.0)
+    monkeypatch.setattr(threads, "CREDIT", 0.3)
     monkeypatch.setattr(threads, "_forked", False)
     buffer = threads.array("q", [0] * 10)
-    for _ in range(3):
+    for _ in range(4):  # each wastes two of the three tenths: alone, it would have taken two
         threads.run(0, buffer, 2, 2)
-    assert calls == ["team", "alone", "alone"]
-    now[0] += threads.REST * 0.2 - 0.1  # two of the three tenths were wasted: alone, it would have taken two
+    assert calls == ["team", "team", "alone", "alone"]  # four tenths, less what the second team's time pays for
+    rest = threads.REST * (0.4 - 0.04 - 0.3)
+    now[0] += rest - 0.1
     threads.run(0, buffer, 2, 2)
     now[0] += 0.2
     threads.run(0, buffer, 2, 2)
-    assert calls == ["team", "alone", "alone", "alone", "team"]
+    assert calls == ["team", "team", "alone", "alone", "alone", "team"]
 
 
 def test_a_thread_that_has_not_started_is_not_waited_for(monkeypatch):

@@ -11,7 +11,6 @@ from torch import Tensor
 from fourward._arrays import IntArray
 from fourward.engine._cpu import entries, threads
 from fourward.engine._cpu.buffers import BUFFERS
-from fourward.engine._cpu.launch import THREAD_WORK
 from fourward.engine._cpu.packed_plan import pack_fields
 from fourward.engine._cpu.population_entries import (
     NEEDED,
@@ -27,6 +26,8 @@ from fourward.plan._population_plan import PopulationPlan
 
 #: Chunks of members are at most so many, and a population of fewer members is cut along the batch, too.
 MOST_CHUNKS, FEW_CHUNKS = 64, 8
+#: Multiplications of a chunk, at least; fewer aren't worth a second thread.
+CHUNK_WORK = 100_000
 #: What a neuron costs besides its edges, and an input, in edges.
 NEURON_WORK, INPUT_WORK = 4, 2
 PARTS = 8  #: jobs that add up gradients
@@ -79,13 +80,13 @@ class CpuPopulationRunner(KernelPopulationRunner):
     def _make_layout(self, batch: int, dtype: torch.dtype) -> Layout:
         lanes, work = lanes_per_group(dtype), int(self.work[-1]) * batch
         rows = self.plan.num_inputs + self.plan.most_neurons
-        chunks = max(1, min(MOST_CHUNKS, self.plan.num_members, work // THREAD_WORK))
-        shares = max(1, min(FEW_CHUNKS // chunks, work // THREAD_WORK))
+        chunks = max(1, min(MOST_CHUNKS, self.plan.num_members, work // CHUNK_WORK))
+        shares = max(1, min(FEW_CHUNKS // chunks, work // CHUNK_WORK))
         cut = slices(batch, lanes, shares, most_groups(rows), narrow=False)
         bounds = np.linspace(0, self.work[-1], chunks + 1)
         chunk_start = np.unique(np.searchsorted(self.work, bounds)).astype(np.int64)
         jobs = (len(chunk_start) - 1) * cut.shares
-        return Layout(cut, chunk_start, jobs, rows * cut.width, work > THREAD_WORK)
+        return Layout(cut, chunk_start, jobs, rows * cut.width, work > CHUNK_WORK)
 
 
 def pack_population(plan: PopulationPlan) -> Tensor:

@@ -7,9 +7,9 @@ ThreadPoolExecutor does the work. Rejected: Numba's threading layers, of which o
 it, and the other kills forked workers.
 
 OpenMP's team waits for all of its threads, also for one that the system hasn't given a core yet. On a busy machine that
-takes milliseconds. So the time that a team wastes is measured, and after it, work runs on the calling thread alone for
-REST times as long: threads cost a busy machine at most a twentieth. Results don't depend on it, since jobs stay as they
-are.
+takes milliseconds, again and again; on a quiet one it happens, too, when threads wake that have slept. So the time that
+teams waste is measured. Beyond CREDIT, work runs on the calling thread alone until the time wasted is a tenth of all
+time: threads cost a busy machine no more than that. Results don't depend on it, since jobs stay as they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _pool: ThreadPoolExecutor | None = None
 
 HANDOVER = 30e-6  #: seconds that handing work over may waste on a quiet machine, too
 MOST_WASTED = 0.5  #: seconds; a process that was stopped for longer has no busier machine
-REST = 20  #: how much longer than the time that a team wasted the calling thread works alone
+CREDIT = 0.02  #: seconds that teams may waste before the calling thread works alone
+REST = 10  #: seconds that pay for a wasted one
+_debt, _debt_at = 0.0, 0.0  #: seconds that were wasted and aren't paid for, at this time of time.perf_counter
 _alone_until = 0.0  #: in seconds of time.perf_counter
 
 
@@ -57,8 +59,8 @@ def run(entry: int, buffer: array[int], jobs: int, num_threads: int) -> None:
 
 
 def _run_team(gomp: Gomp, entry: int, buffer: array[int], address: int, num_threads: int) -> None:
-    """Run OpenMP's team, and rest if it took longer than the caller alone would have."""
-    global _alone_until
+    """Run OpenMP's team, and rest if teams took too much longer than the caller alone would have."""
+    global _debt, _debt_at, _alone_until
     buffer[CLOCK] = gomp.clock
     start = perf_counter()
     gomp.parallel(entry, address, num_threads, 0)
@@ -66,7 +68,8 @@ def _run_team(gomp: Gomp, entry: int, buffer: array[int], address: int, num_thre
     first = ctypes.c_double.from_address(address + 8 * FIRST_END).value  # when the first thread found no job
     wasted = (end - first) - (first - start)
     if wasted > HANDOVER:
-        _alone_until = end + REST * min(wasted, MOST_WASTED)
+        _debt = max(_debt - (end - _debt_at) / REST, 0.0) + min(wasted, MOST_WASTED)
+        _debt_at, _alone_until = end, end + REST * max(_debt - CREDIT, 0.0)
 
 
 class Gomp(NamedTuple):
