@@ -104,6 +104,17 @@ def named_neurons(path, suffix, names):
     return path
 
 
+def test_positions_of_a_gexf_drawing_are_attributes(tmp_path):
+    graph = nx.DiGraph([("a", "b")])
+    graph.add_node("a", viz={"position": {"x": 1.5, "y": -2.0, "z": 0.0}, "size": 3.0})
+    graph.add_node("b", viz={"position": {"x": 0.5, "y": 4.0, "z": 1.0}}, x=7.0)
+    nx.write_gexf(graph, tmp_path / "g.gexf")
+    dag = files.read_dag(tmp_path / "g.gexf").dag
+    assert dict(dag.attributes) == {"x": (1.5, 7.0), "y": (-2.0, 4.0), "z": (0.0, 1.0)}, "attributes go first"
+    files.write(dag, tmp_path / "again.gexf")
+    assert files.read_dag(tmp_path / "again.gexf").dag.attributes == dag.attributes
+
+
 @pytest.mark.parametrize("suffix", ["graphml", "gexf", "json"])
 def test_labels_may_be_an_attribute(suffix, tmp_path):
     path = named_neurons(tmp_path / f"x.{suffix}", suffix, {"n0": "n1", "n1": "AVAL", "n2": "β"})

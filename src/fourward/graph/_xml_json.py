@@ -33,7 +33,10 @@ def read_graphml(path: Path, topology_only: bool, labels: str | None = None) -> 
 
 
 def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> AnnotatedGraph:
-    """GEXF, by networkx; `label`, which every node must have there, is an attribute where it isn't the id."""
+    """GEXF, by networkx; `label`, which every node must have there, is an attribute where it isn't the id.
+
+    The position of a node in a drawing, as Gephi writes it, becomes the attributes x, y and z.
+    """
     import networkx as nx
 
     def read(file: BinaryIO) -> nx.Graph:
@@ -41,6 +44,9 @@ def read_gexf(path: Path, topology_only: bool, labels: str | None = None) -> Ann
         if all(values.get("label") == str(node) for node, values in graph.nodes(data=True)):
             for _, values in graph.nodes(data=True):
                 del values["label"]
+        for _, values in graph.nodes(data=True):
+            position = values.pop("viz", {}).get("position", {})
+            values |= {name: value for name, value in position.items() if name not in values}
         return graph
 
     return _read_xml(path, "GEXF", read, topology_only, labels)
