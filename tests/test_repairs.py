@@ -14,6 +14,7 @@ from fourward import Digraph, FourWard, FourWardClassifier, Recurrent, exchange,
 from fourward._cli import app
 from fourward.errors import FourwardError, GraphError
 from fourward.graph.files import read_dag
+from fourward.paper import Masked4Ward
 from fourward.study import _grid
 from fourward.train import RunConfig, TrainConfig, evaluate, fit, read_data, resume_run, start_run
 from fourward.train._devices import _check_count
@@ -104,6 +105,11 @@ def idle_rewiring():
     return call
 
 
+def paper_method():
+    path = write("graph.csv", "a,b\nb,c\n")
+    return lambda **options: Masked4Ward(read_dag(path, inputs=["a", "b"], **options).dag)
+
+
 def count_devices(device, devices):
     return _check_count(torch.device(device), devices)
 
@@ -127,6 +133,7 @@ CASES = {
     "no inputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 0), (1, 2)]), {"inputs": ...}),
     "no outputs": (lambda: partial(Digraph.from_edges, [(0, 1), (1, 2), (2, 1)]), {"outputs": ...}),
     "self-loop": (graph_file("a,b\nb,b\n"), {"self_loops": ...}),
+    "driven inputs": (paper_method, {"into_inputs": ...}),
     "missing weight": (graph_file("a,b,1\nb,c,\nb,d,2\n"), {"missing": ...}),
     "duplicates": (graph_file("a,b,1\na,b,2\n"), {"merge": ...}),
     "undirected": (lambda: partial(read_dag, write("g.mtx", SYMMETRIC)), {"orient": ...}),

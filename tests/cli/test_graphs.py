@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fourward import FourWard, _memory, connectomes, files, generate, load, nn, save
+from fourward import Dag, FourWard, _memory, connectomes, files, generate, load, nn, save
 from fourward._cli import app, options
 from fourward._cli.export import export
 from fourward._cli.info import summarize_graph
@@ -198,8 +198,12 @@ def test_info_for_people_and_programs(run):
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu"])
-def test_info_of_a_graph_is_the_summary_of_a_network(name):
+@pytest.mark.parametrize("driven", [False, True])
+def test_info_of_a_graph_is_the_summary_of_a_network(name, driven):
     dag = generate.erdos_renyi(60, 0.1, seed=0)
+    if driven:
+        dag = Dag.from_edges(dag.edges.tolist(), nodes=60, inputs=range(0, 60, 2), outputs=[59])
+        assert len(dag.driven)
     assert summarize_graph(dag, name, batch=7) == nn.summary(FourWard(dag, name, seed=0), batch=7)
 
 
@@ -372,6 +376,15 @@ def test_bench(run):
     summary = json.loads(run(*words, "--json")[1])
     assert [place["name"] for place in summary["methods"]] == ["fourward", "4ward", "mlp"]
     assert all(place["forward"] > 0 and place["step"] > 0 for place in summary["methods"])
+
+
+def test_the_paper_has_no_driven_inputs(run, tmp_path):
+    (tmp_path / "g.csv").write_text("a,b\nb,c\n")
+    words = ["bench", "g.csv", "--inputs", "a,b", "--batches", 1]
+    code, _, err = run(*words)
+    assert (code, "--into-inputs cut" in err) == (2, True)
+    for repaired in ([*words, "--into-inputs", "cut"], [*words, "--methods", "fourward"]):
+        assert run(*repaired)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def importance(
         raise DataError("importance needs at least one row, but there are none. Pass --data.")
     net = model.net
     if not isinstance(net, FourWard):
-        raise DataError("expected a network without feedback, got one with feedback, whose neurons can't be ablated.")
+        raise DataError(
+            "importance is that of neurons of one pass: expected a network without feedback, got one with feedback."
+        )
     with torch.no_grad():
         inputs = model.input_adapter(torch.as_tensor(model.scale_x.apply(x)).to(net.weight))
     if model.scale_y is None:

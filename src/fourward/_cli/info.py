@@ -110,13 +110,14 @@ def summarize_graph(dag: Dag, activation: str, batch: int) -> dict[str, Any]:
     import numpy as np
 
     from fourward.layering import longest_path, push_sources
-    from fourward.plan import build_plan
+    from fourward.plan import build_driven_plan
     from fourward.plan._summary import summarize
     from fourward.plan.activations import lookup
 
     code = np.full(dag.num_nodes, lookup(activation).code, np.int32)
-    plan = build_plan(dag, push_sources(dag, longest_path(dag)), code)
-    return summarize(plan, batch) | {"engine": "cpu", "explanation": [*_EXPLANATION, str(plan.schedule)]}
+    layering = push_sources(dag, longest_path(dag))
+    plan, _ = build_driven_plan(dag, layering, code, dag.driven)
+    return summarize(dag, layering, plan, batch) | {"engine": "cpu", "explanation": [*_EXPLANATION, str(plan.schedule)]}
 
 
 def summarize_digraph(graph: Digraph, activation: str, batch: int, steps: int | None = None) -> dict[str, Any]:

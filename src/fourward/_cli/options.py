@@ -135,7 +135,7 @@ class GraphOptions:
             help="Make a cyclic graph acyclic by removing light edges; neurons that the inputs reach stay reached.",
         ),
     ] = False
-    merge: Annotated[bool, _graph_option("--merge", help="Merge duplicate edges, adding up their weights.")] = False
+    merge: Annotated[bool, _graph_option("--merge", help="Add up duplicate edges: --merge-by sum.")] = False
     merge_by: Annotated[
         MergeBy | None,
         _graph_option("--merge-by", help="Merge duplicate edges to the sum, mean, max, min or first of their weights."),

@@ -24,7 +24,7 @@ from fourward.nn._activations import ActivationLike, Activations, decode_activat
 from fourward.nn._constraint_options import EdgeConstraints, EdgeGraph
 from fourward.nn._constraints import Constraints
 from fourward.nn._init import Init, balance_signs, initialise
-from fourward.plan._plan import Plan, build_driven_plan, build_plan
+from fourward.plan._plan import Plan, build_driven_plan
 
 #: Device types that support autocast; for others torch.is_autocast_enabled raises.
 _AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "xpu", "mps") if torch.amp.is_autocast_available(kind))
@@ -83,9 +83,7 @@ class DagModule(nn.Module, ABC):
 
     def _build_plan(self, code: IntArray) -> tuple[Plan, IntArray | None]:
         """The plan, and with driven inputs the edge of the Dag for each of its edges."""
-        if len(self.graph.driven):
-            return build_driven_plan(self.dag, self.layering, code, self.graph.driven)
-        return build_plan(self.dag, self.layering, code), None
+        return build_driven_plan(self.dag, self.layering, code, self.graph.driven)
 
     def _initial_parameters(
         self, init: Init, bias: bool, constraints: EdgeConstraints | None = None

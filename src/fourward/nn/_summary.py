@@ -7,7 +7,7 @@ from typing import Any
 from fourward.errors import OptionError
 from fourward.nn._fourward import FourWard
 from fourward.nn._recurrent import Recurrent
-from fourward.plan._summary import summarize, summarize_graph
+from fourward.plan._summary import summarize
 
 
 def summary(net: FourWard | Recurrent, batch: int = 64, steps: int | None = None) -> dict[str, Any]:
@@ -24,6 +24,6 @@ def summary(net: FourWard | Recurrent, batch: int = 64, steps: int | None = None
             "pop[1] and so on."
         )
     plan = net.recurrent_plan if isinstance(net, Recurrent) else net.plan
-    result = summarize(plan, batch, bias=net.bias is not None, itemsize=net.weight.dtype.itemsize, steps=steps)
-    result |= summarize_graph(net.graph, net.layering)  # the plan's has input nodes more, where inputs are driven
+    options: dict[str, Any] = {"bias": net.bias is not None, "itemsize": net.weight.dtype.itemsize, "steps": steps}
+    result = summarize(net.graph, net.layering, plan, batch, **options)
     return result | {"engine": net.engine, "explanation": net.explain().splitlines()}

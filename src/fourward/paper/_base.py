@@ -15,7 +15,7 @@ from fourward._arrays import IntArray
 from fourward.engine._dropout import Dropout, dropout_scale
 from fourward.engine._interface import index_tensor
 from fourward.engine._torch_activations import LevelActivations
-from fourward.errors import GraphError
+from fourward.errors import GraphError, Repair
 from fourward.graph._dag import Dag
 from fourward.layering import Layering
 from fourward.nn._activations import ActivationLike, Activations
@@ -84,7 +84,8 @@ class PaperMethod(DagModule):
         if len(dag.driven):
             raise GraphError(
                 f"expected a Dag whose inputs have no incoming edges, got {dag!r}: the paper has no driven inputs. "
-                "Make it with driven=False, which removes these edges."
+                "Make it with driven=False.",
+                Repair("into_inputs", "cut", "remove these edges where it is read from a file"),
             )
         super().__init__(dag, activation, output_activation, dropout, seed, layering, device, dtype)
         self.has_bias = bias

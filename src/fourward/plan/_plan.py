@@ -145,19 +145,21 @@ def build_plan(
     return Plan(*fields)
 
 
-def build_driven_plan(dag: Dag, layering: Layering, code: IntArray, driven: IntArray) -> tuple[Plan, IntArray]:
-    """The plan of a graph with driven inputs: that of a Dag with D input nodes more, which carry their features.
+def build_driven_plan(dag: Dag, layering: Layering, code: IntArray, driven: IntArray) -> tuple[Plan, IntArray | None]:
+    """The plan of a graph with D driven inputs: that of a Dag with D input nodes more, which carry their features.
 
     Args:
         dag: The graph.
         layering: A layering of this graph.
         code: (N,) the activation code of each node, by node index.
-        driven: (D,) the driven inputs; edges outside of `dag` can drive some of them.
+        driven: (D,) the driven inputs; edges outside of `dag` can drive some of them. Without any, it is `build_plan`.
 
     Returns:
         The plan, whose Dag has nodes 0 to N-1 in common with `dag`; and for each of its E + D edges the edge of `dag`,
-        or E for those out of the new nodes, whose weight is 1.
+        or E for those out of the new nodes, whose weight is 1; None without driven inputs: edges are those of `dag`.
     """
+    if not len(driven):
+        return build_plan(dag, layering, code), None
     check_same_graph(dag, layering)
     with_features, edge = add_feature_nodes(dag, driven)
     above = int(np.any(layering.level[driven] == 0))  # 1 makes room for the new nodes below a driven node of level 0

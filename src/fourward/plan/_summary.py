@@ -15,13 +15,22 @@ from fourward.plan._recurrent_plan import RecurrentPlan
 
 
 def summarize(
-    plan: Plan | RecurrentPlan, batch: int, *, bias: bool = True, itemsize: int = 4, steps: int | None = None
+    graph: BaseGraph,
+    layering: Layering,
+    plan: Plan | RecurrentPlan,
+    batch: int,
+    *,
+    bias: bool = True,
+    itemsize: int = 4,
+    steps: int | None = None,
 ) -> dict[str, Any]:
-    """Counts, height, degrees, memory and operations, serializable as JSON; arguments as in `cost`."""
-    step, feedback = (plan.step, plan.num_feedback) if isinstance(plan, RecurrentPlan) else (plan, 0)
+    """Counts, height, degrees, memory and operations, serializable as JSON; arguments as in `cost`.
+
+    The graph isn't that of the plan where inputs are driven: the latter has input nodes more.
+    """
     return {
-        **summarize_graph(step.dag, step.layering),
-        "feedback": feedback,
+        **summarize_graph(graph, layering),
+        "feedback": plan.num_feedback if isinstance(plan, RecurrentPlan) else 0,
         "batch": batch,
         **({"steps": steps or 1} if isinstance(plan, RecurrentPlan) else {}),
         "cost": asdict(cost(plan, batch, bias=bias, itemsize=itemsize, steps=steps)),
