@@ -4,7 +4,7 @@ A circulant wiring: neuron v reads v - s for each of a set of strides s, drawn b
 that the height is 79 whatever the size. The protocol: each graph is built on the machine of the GPU, in a new process;
 then the network takes training steps with Adam for each batch size and dtype of activations (bfloat16 by autocast),
 `STEPS` times after two that warm up; medians. Stored are the seconds of each stage of building, the peak memory of host
-and GPU, the seconds of a step, and the bytes that it gathers. Writes results/gpu-large.json after each graph.
+and GPU, the seconds of a step, and the bytes that it gathers. Writes gpu-large.json and gpu-large.md after each graph.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import torch
 
 from benchmarks.gpu_cells import Settings, bytes_moved
 from benchmarks.gpu_host import describe_gpu
+from benchmarks.report import format_environment, format_rows
 from benchmarks.storage import RESULTS, write_results
 from fourward import Dag, FourWard
+from fourward._files import replacing
 from fourward.study._timing import clock_for
 
 HEIGHT = 79
@@ -109,6 +111,39 @@ def time_steps(
     return seconds, torch.cuda.max_memory_allocated() if device == "cuda" else 0
 
 
+def format_report(data: dict[str, Any]) -> str:
+    """The results as a page."""
+    facts = data["facts"]
+    building = [["nodes", "edges", "pairs, s", "graph, s", "network, s", "host's peak, GiB"]]
+    training = [["edges", "B", "activations", "step, ms", "gathered, GB", "GB/s", "peak, GiB"]]
+    for graph in data["graphs"]:
+        sizes = f"{graph['nodes']:,}", f"{graph['edges']:,}"
+        seconds = [f"{graph['building'][part]:.1f}" for part in ("pairs", "graph", "network")]
+        building.append([*sizes, *seconds, f"{graph['host_peak'] / 2**30:.1f}"])
+        for step in graph["steps"]:
+            row = [sizes[1], f"{step['batch']}", step["activations"], f"{1e3 * step['seconds']:.1f}"]
+            gathered = step["gathered"] / 1e9 if step["activations"] == "float32" else None
+            rates = ["", ""] if gathered is None else [f"{gathered:,.0f}", f"{gathered / step['seconds']:,.0f}"]
+            training.append([*row, *rates, f"{step['peak'] / 2**30:.1f}"])
+    parts = [
+        "# GPU benchmark: large graphs",
+        f"{facts['card']}, driver {facts['driver']}. {format_environment(facts)} Written by `python -m "
+        f"benchmarks.gpu_large`, which has the protocol. A circulant wiring, {HEIGHT} levels, {DEGREE} edges a neuron. "
+        "Gathered bytes: those of a row for each edge, as if no row were read from a cache.",
+        "## Building",
+        format_rows(building),
+        "## Training step with Adam",
+        format_rows(training),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_report(data: dict[str, Any], folder: Path) -> None:
+    """gpu-large.md, from the stored results."""
+    with replacing(folder / "gpu-large.md") as temporary:
+        temporary.write_text(format_report(data))
+
+
 def main() -> int:
     """Measure each size in a new process, and store."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_large", description=__doc__)
@@ -130,6 +165,7 @@ def main() -> int:
         print(done.stdout, flush=True)
         data["graphs"].append(json.loads(done.stdout.splitlines()[-1]))
         write_results("gpu-large", data, options.out)
+        write_report(data, options.out)
     return 0
 
 

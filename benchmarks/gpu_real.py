@@ -25,7 +25,7 @@ from benchmarks import baselines
 from benchmarks.contest import Maker, Outcome, as_is, captured, relative_error
 from benchmarks.gpu_cells import GRADIENT_TOLERANCE, Settings, build_cell, training_makers
 from benchmarks.gpu_host import describe_gpu
-from benchmarks.report import format_environment
+from benchmarks.report import format_environment, format_rows
 from benchmarks.storage import RESULTS, geometric_mean, write_results
 from fourward import Dag, FourWard
 from fourward._files import replacing
@@ -121,8 +121,7 @@ def format_report(data: dict[str, Any], cpu: dict[str, Any] | None) -> str:
                 f"Gain over two cores: {geometric_mean(gains):.2g}x ({min(gains):.2g}x to {max(gains):.2g}x), "
                 f"slower in {slower} of {len(gains)} cells."
             )
-        lines = [f"| {' | '.join(row)} |" for row in rows]
-        parts.append("\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]))
+        parts.append(format_rows(rows))
     return "\n\n".join(parts) + "\n"
 
 

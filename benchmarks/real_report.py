@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import format_environment
+from benchmarks.report import format_environment, format_rows
 from benchmarks.storage import geometric_mean
 from fourward._files import replacing
 
@@ -60,9 +60,17 @@ def _summary(cells: Cells) -> Iterable[str]:
         for rival in ("before", "csr", "mlp"):
             both = [cell for cell in cells if rival in cell[kind]]
             lost = [cell for cell in both if cell[kind]["fourward"] > cell[kind][rival]]
+            won = [cell for cell in both if cell not in lost]
             if both:
-                names = ": " + "; ".join(map(_name, lost)) if lost else ""
+                if len(won) < len(lost):
+                    names = f"; not slower: {_names(won)}" if won else ""
+                else:
+                    names = f": {_names(lost)}" if lost else ""
                 yield f"{title}, slower than {NAMES[rival]} in {len(lost)} of {len(both)} cells{names}."
+
+
+def _names(cells: Cells) -> str:
+    return "; ".join(map(_name, cells))
 
 
 def _ratio(times: dict[str, float], rival: str) -> float | None:
@@ -86,7 +94,7 @@ def _table(cells: Cells, kind: str) -> str:
         ratios = [_ratio(cell[kind], rival) for rival in ("copy", "before")][: len(rows[0]) - len(head) + 1]
         texts = ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         rows.append([cell["graph"], *sizes, cell["activation"], str(cell["batch"]), *times, *texts])
-    return _format_rows(rows)
+    return format_rows(rows)
 
 
 def _latency(cells: Cells) -> Iterable[str]:
@@ -98,7 +106,7 @@ def _latency(cells: Cells) -> Iterable[str]:
             times = [_format(ours), _format(theirs), f"{theirs / ours:.1f}"]
             rows.append([cell["graph"], *sizes, *times, f"{cell['onnx_nodes']:,}"])
         yield "## Latency at batch 1, microseconds, tanh, one thread"
-        yield _format_rows(rows)
+        yield format_rows(rows)
 
 
 def _building(building: dict[str, Any]) -> Iterable[str]:
@@ -108,12 +116,7 @@ def _building(building: dict[str, Any]) -> Iterable[str]:
     for name, seconds in building["seconds"].items():
         small = name.startswith("networks")
         rows.append([LABELS[name], *(f"{1e3 * seconds[w]:.3f} ms" if small else f"{seconds[w]:.2f} s" for w in whos)])
-    yield _format_rows(rows)
-
-
-def _format_rows(rows: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+    yield format_rows(rows)
 
 
 def _format(value: float) -> str:

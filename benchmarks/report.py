@@ -92,6 +92,12 @@ def format_environment(environment: dict[str, Any]) -> str:
     )
 
 
+def format_rows(rows: list[list[str]]) -> str:
+    """A table, whose first row is its head."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
 def ratios(cells: Cells, kind: str, above: str, below: str) -> list[float]:
     """Ratios of two methods' times, over the cells that have both."""
     pairs = [(cell[kind].get(above), cell[kind].get(below)) for cell in cells]

@@ -339,6 +339,10 @@ def test_large_graphs_of_the_gpu_benchmark():
     result = gpu_large.measure(300_000, [2], "cpu")
     assert [step["activations"] for step in result["steps"]] == ["float32", "bfloat16"]
     assert result["edges"] >= 300_000
+    facts = storage.describe_environment() | {"card": "a GPU", "driver": "1"}
+    report = gpu_large.format_report({"facts": facts, "graphs": [result]})
+    assert f"| {result['nodes']:,} | {result['edges']:,} | " in report
+    assert f"| {result['edges']:,} | 2 | bfloat16 | " in report
 
 
 def test_a_dry_run_of_studies_with_populations(monkeypatch, tmp_path):

@@ -164,4 +164,9 @@ def test_losses_are_named_in_the_summary():
     assert lines[0] == "Forward, time over copying N B floats: 4.00 (4.00 to 4.00)."
     assert lines[1] == "Forward, gain over before: 2.00 (2.00 to 2.00)."
     assert lines[2] == "Forward, slower than before in 0 of 1 cells."
-    assert lines[3] == "Forward, slower than CSR levels in 1 of 1 cells: a graph (5 edges), relu, B=1."
+    assert lines[3] == "Forward, slower than CSR levels in 1 of 1 cells."
+    won = cell | {"batch": 2, "forward": cell["forward"] | {"csr": 3.0}}
+    lines = [*real_report._summary([cell, won])]
+    assert lines[3] == "Forward, slower than CSR levels in 1 of 2 cells: a graph (5 edges), relu, B=1."
+    lines = [*real_report._summary([cell, cell, won])]
+    assert lines[3] == "Forward, slower than CSR levels in 2 of 3 cells; not slower: a graph (5 edges), relu, B=2."
