@@ -146,6 +146,23 @@ def test_several_segments(dag):
     assert_equal_results(run("gpu", dag, torch.float64, 9, activation="tanh"), want, torch.float64)
 
 
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@pytest.mark.parametrize("name", ["tiled", "tiled segments"])
+def test_finite_gradients_are_not_recomputed_edge_by_edge(name, activation, monkeypatch):
+    """That takes twenty times as long, and it alone reads masks of edges, which are empty here."""
+    force(name, monkeypatch)
+    dag = generate.erdos_renyi(70, 0.3, seed=1)
+    net, exact = (make(dag, activation, seed=0, engine=engine) for engine in ("gpu", "torch"))
+    x = torch.randn(9, dag.num_inputs, device=DEVICE, requires_grad=True)
+    plan, shape = net.runner.packed_plan, net.runner.shape
+    out, saved = launch.forward(x, net.weight, net.bias, plan, shape, None, 0.0, False)
+    without = plan.clone()
+    for first, blocks in ((shape.edge_mask, shape.tiles), (shape.diagonal_edge_mask, shape.panels)):
+        without[first : first + 32 * blocks] = 0
+    x_grad, *_ = launch.backward(torch.ones_like(out), net.weight, without, shape, saved, None, 0.0, False, True, True)
+    assert_near(x_grad, torch.autograd.grad(exact(x).sum(), x)[0])
+
+
 @pytest.mark.parametrize("needs_backward", [True, False])
 @pytest.mark.parametrize("inputs", [1, 12])
 @pytest.mark.parametrize("nodes", [160, 330])

@@ -17,20 +17,22 @@ from fourward.plan.activations import ACTIVATIONS
 @triton.jit
 def _expm1(x):
     """exp(x) - 1: a series near 0, where the difference would lose digits."""
-    s = x / 14 + 1
-    for k in tl.static_range(12):
-        s = x / (13 - k) * s + 1
+    ORDER: tl.constexpr = 14 if x.dtype == tl.float64 else 9
+    s = x * (1.0 / ORDER) + 1
+    for k in tl.static_range(ORDER - 2):
+        s = x * (1.0 / (ORDER - 1 - k)) * s + 1  # of a chain of neurons only the last multiplication and the sum wait
     return tl.where(tl.abs(x) < 0.5, x * s, tl.exp(x) - 1)
 
 
 @triton.jit
 def _log1p(x):
     """log(1 + x) for x >= 0: 2 artanh(x / (2 + x)) near 0, where 1 + x would lose digits."""
+    ORDER: tl.constexpr = 9 if x.dtype == tl.float64 else 5
     s = x / (2 + x)
     square = s * s
-    series = square / 19 + 1.0 / 17
-    for k in tl.static_range(8):
-        series = series * square + 1.0 / (15 - 2 * k)
+    series = square * (1.0 / (2 * ORDER + 1)) + 1.0 / (2 * ORDER - 1)
+    for k in tl.static_range(ORDER - 1):
+        series = series * square + 1.0 / (2 * ORDER - 3 - 2 * k)
     return tl.where(x < 0.3, 2 * s * series, tl.log(1 + x))
 
 
