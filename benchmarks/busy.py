@@ -2,7 +2,7 @@
 
 The protocol: a training step without an optimiser (forward and backward pass) of each network, timed call by call, in
 turns of `CALLS` calls with each number of threads, for `SECONDS`, beside 0, 1 and 4 processes that never rest. Writes
-results/busy.json and prints a table of medians and 95th percentiles, in milliseconds.
+busy.json and busy.md, and prints the table: medians and 95th percentiles, in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.storage import describe_environment, write_results
+from benchmarks.report import format_environment
+from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward import Dag, FourWard, connectomes, generate
+from fourward._files import replacing
 
 CASES: Mapping[str, tuple[Callable[[], Dag], int]] = {
     "*C. elegans*, B=64": (lambda: connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag, 64),
@@ -82,6 +85,13 @@ def format_table(data: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def write_report(data: Mapping[str, Any], folder: Path = RESULTS) -> None:
+    """busy.md, from the stored results."""
+    with replacing(folder / "busy.md") as temporary:
+        parts = "# Benchmark: a busy machine", format_environment(data["environment"]), format_table(data)
+        temporary.write_text("\n\n".join(parts) + "\n")
+
+
 def main() -> None:
     """Measure all cases beside all loads, store the results, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,6 +107,7 @@ def main() -> None:
     data = {"environment": describe_environment(), "milliseconds": milliseconds}
     if not options.dry_run:
         write_results("busy", data)
+        write_report(data)
     print(format_table(data))
 
 

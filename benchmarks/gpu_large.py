@@ -113,7 +113,7 @@ def time_steps(
 
 def format_report(data: dict[str, Any]) -> str:
     """The results as a page."""
-    facts = data["facts"]
+    machine = data["facts"]
     building = [["nodes", "edges", "pairs, s", "graph, s", "network, s", "host's peak, GiB"]]
     training = [["edges", "B", "activations", "step, ms", "gathered, GB", "GB/s", "peak, GiB"]]
     for graph in data["graphs"]:
@@ -127,7 +127,7 @@ def format_report(data: dict[str, Any]) -> str:
             training.append([*row, *rates, f"{step['peak'] / 2**30:.1f}"])
     parts = [
         "# GPU benchmark: large graphs",
-        f"{facts['card']}, driver {facts['driver']}. {format_environment(facts)} Written by `python -m "
+        f"{machine['card']}, driver {machine['driver']}. {format_environment(machine)} Written by `python -m "
         f"benchmarks.gpu_large`, which has the protocol. A circulant wiring, {HEIGHT} levels, {DEGREE} edges a neuron. "
         "Gathered bytes: those of a row for each edge, as if no row were read from a cache.",
         "## Building",

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,19 @@ import pytest
 import torch
 
 from benchmarks import (
+    busy,
     constraints,
     digits_by_row,
     gpu,
     gpu_cells,
     gpu_large,
+    gpu_real,
     latency,
     mnist,
     neat_hybrid,
     population,
     population_studies,
+    real_report,
     recurrent,
     sparse,
     sparse_learning,
@@ -330,6 +334,23 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     torch.testing.assert_close(padded(), masked())
 
 
+@pytest.mark.parametrize("name", ["busy", "gpu-large", "gpu-real", "real", "recurrent", "sparse"])
+def test_stored_pages_are_those_of_the_stored_results(name, tmp_path):
+    for path in storage.RESULTS.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    data = {} if name in ("recurrent", "sparse") else json.loads((tmp_path / f"{name}.json").read_text())
+    write: dict[str, Callable[[], object]] = {
+        "busy": lambda: busy.write_report(data, tmp_path),
+        "gpu-large": lambda: gpu_large.write_report(data, tmp_path),
+        "gpu-real": lambda: gpu_real.write_report(data, tmp_path),
+        "real": lambda: real_report.write_real_report(data, tmp_path),
+        "recurrent": lambda: (tmp_path / "recurrent.md").write_text(recurrent.format_report(tmp_path)),
+        "sparse": lambda: (tmp_path / "sparse.md").write_text(sparse.format_report(tmp_path)),
+    }
+    write[name]()
+    assert (tmp_path / f"{name}.md").read_text() == (storage.RESULTS / f"{name}.md").read_text()
+
+
 def test_large_graphs_of_the_gpu_benchmark():
     """Graphs have one height at any size, and are trained in both dtypes."""
     pairs = gpu_large.circulant(6_000)
@@ -339,8 +360,8 @@ def test_large_graphs_of_the_gpu_benchmark():
     result = gpu_large.measure(300_000, [2], "cpu")
     assert [step["activations"] for step in result["steps"]] == ["float32", "bfloat16"]
     assert result["edges"] >= 300_000
-    facts = storage.describe_environment() | {"card": "a GPU", "driver": "1"}
-    report = gpu_large.format_report({"facts": facts, "graphs": [result]})
+    machine = storage.describe_environment() | {"card": "a GPU", "driver": "1"}
+    report = gpu_large.format_report({"facts": machine, "graphs": [result]})
     assert f"| {result['nodes']:,} | {result['edges']:,} | " in report
     assert f"| {result['edges']:,} | 2 | bfloat16 | " in report
 

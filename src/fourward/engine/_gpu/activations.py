@@ -20,7 +20,7 @@ def _expm1(x):
     ORDER: tl.constexpr = 14 if x.dtype == tl.float64 else 9
     s = x * (1.0 / ORDER) + 1
     for k in tl.static_range(ORDER - 2):
-        s = x * (1.0 / (ORDER - 1 - k)) * s + 1  # of a chain of neurons only the last multiplication and the sum wait
+        s = x * (1.0 / (ORDER - 1 - k)) * s + 1
     return tl.where(tl.abs(x) < 0.5, x * s, tl.exp(x) - 1)
 
 

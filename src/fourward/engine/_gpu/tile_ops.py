@@ -115,7 +115,9 @@ def reduce_group(acc):
 @triton.jit
 def is_nonfinite(z):
     """1 where z is infinite or NaN, else 0."""
-    return tl.where(tl.abs(z) < float("inf"), 0, 1)  # not z - z == 0: of a product, an FMA makes that its rounding error
+    return tl.where(
+        tl.abs(z) < float("inf"), 0, 1
+    )  # not z - z == 0: of a product, an FMA makes that its rounding error
 
 
 @triton.jit
