@@ -11,7 +11,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import baselines, real, worker
+from benchmarks import baselines, real
 from benchmarks.checkout import Checkout, RemoteCall, TurnClock, other_checkout
 from benchmarks.report import write_cpu_report
 from benchmarks.storage import RESULTS, describe_environment, write_results
@@ -51,7 +52,11 @@ def main(arguments: list[str] | None = None) -> None:
         "--fresh", action="store_true", help="measure again what needs new processes, and update the stored results"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--only", choices=["real"], help="measure real graphs alone, ten minutes")
+    parser.add_argument(
+        "--only",
+        choices=["real", "before"],
+        help="measure real graphs alone, ten minutes; or the grid against --before",
+    )
     parser.add_argument("--graphs", type=Path, help="folder of memctrl.npz and log2.npz, arrays `edges` and `nodes`")
     parser.add_argument("--before", type=Path, help="checkout of another commit, to be timed in turn")
     parser.add_argument("--out", type=Path, help="folder for the results of real graphs; default: the stored ones")
@@ -64,27 +69,39 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if options.fresh:
         data = json.loads((RESULTS / "cpu.json").read_text()) | fresh_parts()
+        note_commit(data, "linear solves, cold calls, building, first use and overhead")
         write_results("cpu", data)
         write_cpu_report(data)
         return
     sizes, densities, batches = ((64, 256), (0.2, 1.0), (32,)) if options.quick else (SIZES, DENSITIES, BATCHES)
-    with other_checkout(options.before, options.threads) as other:
+    graphs = [(n, p) for n in sizes for p in densities]
+
+    def measure_grid(cells: Callable[[Dag, dict[str, Any]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         passes = [
-            [
-                cell
-                for n in sizes
-                for p in densities
-                for cell in measure(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p}, batches, other)
-            ]
+            [cell for n, p in graphs for cell in cells(generate.erdos_renyi(n, p, seed=0), {"n": n, "p": p})]
             for _ in range(PASSES)
         ]
-    grid = [best_medians(cells) for cells in zip(*passes, strict=True)]
+        return [best_medians(cells) for cells in zip(*passes, strict=True)]
+
+    with two_checkouts(options.before, options.threads) as pair:
+        duels = [] if pair is None else measure_grid(partial(measure_duels, batches=batches, pair=pair))
+        before = None if pair is None else pair["before"].commit
+    if options.only == "before":
+        data = json.loads((RESULTS / "cpu.json").read_text())
+        data["grid"] = [cell | duel for cell, duel in zip(data["grid"], duels, strict=True)]
+        data["facts"]["before"] = before
+        note_commit(data, "the comparison with another commit")
+        write_results("cpu", data)
+        write_cpu_report(data)
+        return
+    grid = measure_grid(partial(measure, batches=batches))
+    grid = [cell | duel for cell, duel in zip(grid, duels or grid, strict=True)]
     worm_dag = connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag
     worm = measure(worm_dag, {"graph": "c-elegans"}, batches)
     most = 10**5 if options.quick else 10**7
     large = [measure_large(family, edges, degree) for family, edges, degree in large_cases(most)]
     data = {
-        "facts": describe_environment() | {"before": None if other is None else other.commit},
+        "facts": describe_environment() | {"before": before},
         "grid": grid,
         "c-elegans": worm,
         "large": large,
@@ -96,13 +113,15 @@ def main(arguments: list[str] | None = None) -> None:
     real.main(options)
 
 
-def measure(
-    dag: Dag, label: dict[str, Any], batches: tuple[int, ...], other: Checkout | None = None
-) -> list[dict[str, Any]]:
-    """Forward passes and training steps of all methods on one graph, for each batch size; and a duel with `other`."""
+def note_commit(data: dict[str, Any], what: str) -> None:
+    """Store that a part of the results was measured later than the others."""
+    environment = describe_environment()
+    data["facts"].setdefault("later", {})[what] = f"{environment['date']}, commit {environment['commit']}"
+
+
+def measure(dag: Dag, label: dict[str, Any], batches: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Forward passes and training steps of all methods on one graph, for each batch size."""
     net = FourWard(dag, seed=0)
-    if other is not None:
-        load_edges(other, dag)
     methods: dict[str, torch.nn.Module] = {"fourward": net}
     pairs = len(set(zip(*net.layering.level[dag.edges].T.tolist(), strict=True)))
     for name, cls in METHODS.items():
@@ -124,27 +143,43 @@ def measure(
         train_times = median_seconds({**steps, "mlp": training_step(mlp, x_mlp)}, min_rounds=3)
         cell = {**label, "batch": batch, "nodes": dag.num_nodes, "edges": dag.num_edges, "height": net.layering.height}
         cell |= {"forward": forward_times, "train": train_times}
-        if other is not None:
-            cell |= {f"{kind}, before": duel(net, other, kind, batch) for kind in ("forward", "train")}
         cells.append(cell)
         print(_line(cells[-1]), flush=True)
     return cells
 
 
-def load_edges(other: Checkout, dag: Dag) -> None:
-    """The same graph in the other checkout."""
+@contextmanager
+def two_checkouts(folder: Path | None, threads: int) -> Iterator[dict[str, Checkout] | None]:
+    """This checkout and another, both in new processes, which hold nothing else; None without a folder."""
+    if folder is None:
+        yield None
+        return
+    with other_checkout(Path(__file__).parents[1], threads) as ours, other_checkout(folder, threads) as other:
+        assert ours is not None
+        assert other is not None
+        yield {"fourward": ours, "before": other}
+
+
+def measure_duels(
+    dag: Dag, label: dict[str, Any], batches: tuple[int, ...], pair: dict[str, Checkout]
+) -> list[dict[str, Any]]:
+    """Two checkouts' forward passes and training steps alone, in many short turns, to tell five percent."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "edges.npy"
         np.save(path, dag.edges)
-        other.request("load", path=str(path), nodes=dag.num_nodes, activation="relu")
-
-
-def duel(net: FourWard, other: Checkout, kind: str, batch: int) -> dict[str, float]:
-    """Ours and the other checkout's alone, in many short turns, to tell five percent."""
-    call = worker.make_call(net, kind, worker.draw_inputs(batch, net.dag.num_inputs))
-    other.request("prepare", kind=kind, batch=batch)
-    with torch.set_grad_enabled(kind == "train"):
-        return median_seconds({"fourward": call, "before": RemoteCall(other, kind)}, TurnClock(), seconds=DUEL_SECONDS)
+        for checkout in pair.values():
+            checkout.request("load", path=str(path), nodes=dag.num_nodes, activation="relu")
+    cells = []
+    for batch in batches:
+        cells.append({**label, "batch": batch})
+        for kind in ("forward", "train"):
+            for checkout in pair.values():
+                checkout.request("prepare", kind=kind, batch=batch)
+                checkout.request("collect")
+            calls = {name: RemoteCall(checkout, kind) for name, checkout in pair.items()}
+            cells[-1][f"{kind}, before"] = median_seconds(calls, TurnClock(), seconds=DUEL_SECONDS)
+        print(_line(cells[-1]), flush=True)
+    return cells
 
 
 def best_medians(cells: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -236,7 +271,7 @@ def in_fresh_process(name: str) -> dict[str, Any]:
 
 
 def _line(cell: dict[str, Any]) -> str:
-    label = f"N={cell['nodes']} E={cell['edges']} H={cell['height']} B={cell['batch']}"
+    label = " ".join(f"{name}={value}" for name, value in cell.items() if not isinstance(value, dict))
     times = [
         f"{kind}: " + ", ".join(f"{name} {1e3 * seconds:.3f}" for name, seconds in cell[kind].items())
         for kind in ("forward", "train", "forward, before", "train, before")

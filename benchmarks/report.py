@@ -32,7 +32,8 @@ def write_cpu_report(data: dict[str, Any]) -> None:
             "# CPU benchmark",
             "",
             f"{format_environment(data['facts'])} Written by `make bench-cpu`: all methods alternate in one process; "
-            "of two passes over the grid, minutes apart, each method's best median.",
+            "of two passes over the grid, minutes apart, each method's best median."
+            + "".join(f" Measured later: {what} ({when})." for what, when in data["facts"].get("later", {}).items()),
             "",
             "![ratios over the grid](cpu.png)",
             "",
