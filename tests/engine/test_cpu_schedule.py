@@ -71,6 +71,17 @@ def test_inference_takes_memory_for_the_rows_alive_alone(monkeypatch, two_thread
     assert "at most 12 of 2,047 rows alive" in net.explain()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 9, 17, 18, 33, 65, 128, 129, 1000])
+def test_inference_takes_what_its_cost_says(batch, dtype, monkeypatch):
+    """Slices are padded: to a power of two, or to whole groups of lanes."""
+    net, sizes, take = FourWard(trees(), seed=0, dtype=dtype), [], BUFFERS.take
+    monkeypatch.setattr(BUFFERS, "take", lambda size, owner: sizes.append(size) or take(size, owner))
+    with torch.no_grad():
+        net(x_for(net.dag, batch).to(dtype))
+    assert sizes == [plan.cost(net.plan, batch, itemsize=dtype.itemsize).inference_bytes]
+
+
 @pytest.mark.parametrize("pushes", [False, True])
 @pytest.mark.parametrize("batch", [1, 2, 5, 8, 16, 27])
 def test_narrow_slices_whose_backward_pass_pulls_or_pushes(pushes, batch, monkeypatch, two_threads):

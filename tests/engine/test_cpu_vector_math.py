@@ -8,6 +8,7 @@ import pytest
 import torch
 from numba import cfunc, types
 
+from fourward import Dag, FourWard
 from fourward.engine._cpu import activations, vector_math
 from fourward.plan.activations import ACTIVATIONS, VOCABULARY, Activation
 
@@ -114,3 +115,15 @@ def test_torch_exports_sleef_on_this_machine():
     """If a newer torch doesn't, everything still works, but slower: then this test says so."""
     if vector_math._vector_bytes():
         assert all(vector_math.sleef_symbol(function, bits) for function in vector_math._SLEEF for bits in (32, 64))
+
+
+def test_softplus_ends_at_zero():
+    net = FourWard(Dag.from_edges([(0, 1)]), "softplus", init=1.0, bias=False, engine="cpu")
+    x = torch.tensor([[-1000.0], [-90.0], [-torch.inf]], requires_grad=True)
+    y = net(x)
+    y.backward(torch.full_like(y, torch.inf))
+    exact = FourWard(net.dag, "softplus", init=1.0, bias=False, engine="reference")
+    want = x.detach().requires_grad_()
+    exact(want).backward(torch.full_like(y, torch.inf))
+    assert torch.equal(y, torch.nn.functional.softplus(torch.tensor([[-1000.0], [-torch.inf], [-torch.inf]])))
+    assert torch.equal(x.grad.isnan()[[0, 2]], want.grad.isnan()[[0, 2]])

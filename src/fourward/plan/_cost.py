@@ -10,7 +10,7 @@ from fourward.errors import OptionError
 from fourward.plan._plan import Plan
 from fourward.plan._recurrent_plan import RecurrentPlan
 
-MOST_SAMPLES = 128  #: samples that the cpu engine computes together
+LANE_GROUP_BYTES, MOST_GROUPS = 64, 8  #: the cpu engine computes up to so many groups of lanes together
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,17 @@ def cost(
     numbers = batch * itemsize
     return replace(
         _step_cost(plan, batch, bias, itemsize, 0),
-        inference_bytes=plan.schedule.num_slots * min(batch, MOST_SAMPLES) * itemsize,
+        inference_bytes=plan.schedule.num_slots * _slice_width(batch, itemsize) * itemsize,
         saved_bytes=(plan.dag.num_nodes + int(np.count_nonzero(plan.needs_z))) * numbers,
     )
+
+
+def _slice_width(batch: int, itemsize: int) -> int:
+    """The samples that the cpu engine computes together, padding included, at most."""
+    lanes = LANE_GROUP_BYTES // itemsize
+    if batch < lanes:
+        return 1 << (batch - 1).bit_length() if batch else 0
+    return lanes * min(MOST_GROUPS, 1 << (-(-batch // lanes)).bit_length() - 1)
 
 
 def _recurrent_cost(plan: RecurrentPlan, batch: int, bias: bool, itemsize: int, steps: int) -> Cost:
@@ -62,7 +70,7 @@ def _recurrent_cost(plan: RecurrentPlan, batch: int, bias: bool, itemsize: int, 
         step,
         plan_bytes=step.plan_bytes + _array_bytes(plan),
         activation_bytes=steps * step.activation_bytes,
-        inference_bytes=2 * nodes * states * min(batch, MOST_SAMPLES) * itemsize,
+        inference_bytes=2 * nodes * states * _slice_width(batch, itemsize) * itemsize,
         saved_bytes=((steps + 1) * nodes * states + steps * saved_z) * batch * itemsize,
         torch_saved_bytes=steps * step.torch_saved_bytes,
         forward_flops=steps * step.forward_flops,

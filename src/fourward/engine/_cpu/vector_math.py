@@ -244,7 +244,8 @@ class VectorMath:
 
     def log1p_exp(self, x: Any) -> Any:
         """log1p(exp(x)) as max(x, 0) + log1p(exp(-abs(x))), whose second term is a polynomial."""
-        power, rest = self._reduce(self._at_least(-87.3, self.builder.fneg(self.intrinsic("fabs", x))), exponent=0)
+        # At -88 the power is 2^-127, which is 0: softplus of what is below is 0, also of minus infinity.
+        power, rest = self._reduce(self._at_least(-88.0, self.builder.fneg(self.intrinsic("fabs", x))), exponent=0)
         y = self.fma(power, rest, power)
         return self.fma(y, self._polynomial(_LOG1P_TO_1, y), self._at_least(0.0, x))
 
