@@ -142,6 +142,33 @@ def test_rows_without_a_value_are_refused_or_skipped(tmp_path):
         files.read_dag(nothing, missing="skip")
 
 
+@pytest.mark.parametrize("word", ["NA", "#N/A", "<NA>", "None", "null", "nan"])
+def test_words_for_missing_values(word, tmp_path):
+    """No word of pandas, R or a spreadsheet becomes a neuron among integers, and no row is taken for a comment."""
+    label = write_file(tmp_path, "x.csv", f"pre,post,weight\n1,2,3\n{word},3,2\n3,4,1\n")
+    with pytest.raises(FileError, match=r"line 3: a label or a weight is missing.*missing='skip'"):
+        files.read_dag(label)
+    weight = write_file(tmp_path, "y.csv", f"{word},2,9\n1,2,3\n1,3,{word}\n3,4,1\n")
+    for path, skipped in ((label, 1), (weight, 2)):
+        got = files.read_dag(path, missing="skip")
+        assert weight_by_pair(got) == {(1, 2): 3, (3, 4): 1}
+        assert got.changes.skipped == skipped
+    wrong = write_file(tmp_path, "z.csv", f"1,2,{word}\n2,3,4\n3,4,five\n")
+    with pytest.raises(FileError, match="line 3: expected a finite weight in column 3, got 'five'"):
+        files.read_dag(wrong, missing="skip")
+    nodes = write_file(tmp_path, "n.csv", f"id,transmitter\n1,GABA\n2,{word}\n")
+    assert files.read_dag(label, missing="skip", nodes=nodes).dag.attributes["transmitter"] == (
+        "GABA",
+        None,
+        None,
+        None,
+    )
+
+
+def test_names_of_ions_are_labels(tmp_path):
+    assert files.read_dag(write_file(tmp_path, "x.csv", "pre,post\nNA,K\nK,Cl\n")).dag.labels == ("NA", "K", "Cl")
+
+
 def test_lines_are_those_of_the_file_after_skipping(tmp_path):
     path = write_file(tmp_path, "x.csv", "1,2,3\n1,,4\n2,2,6\n")
     with pytest.raises(GraphError, match=r"self-loop: 2 -> 2 \(line 3\)"):

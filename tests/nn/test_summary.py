@@ -2,9 +2,10 @@
 
 import json
 
+import numpy as np
 import torch
 
-from fourward import Dag, FourWard
+from fourward import Dag, FourWard, generate
 from fourward.nn import summary
 
 
@@ -25,3 +26,14 @@ def test_a_small_network():
 def test_bytes_follow_the_type():
     net = FourWard(Dag.from_edges([("a", "b")]), seed=0, dtype=torch.float64)
     assert summary(net)["cost"]["parameter_bytes"] == 16
+
+
+def test_constraints_leave_fewer_parameters():
+    dag = generate.erdos_renyi(20, 0.4, seed=0)
+    edge = np.arange(dag.num_edges)
+    net = FourWard(dag, tied=edge % 5, frozen=edge < 7, sign=np.ones(dag.num_edges), init=1.0)
+    info = summary(net)
+    assert info["cost"]["parameters"] == sum(parameter.numel() for parameter in net.parameters())
+    assert info["cost"]["parameter_bytes"] == 4 * info["cost"]["parameters"]
+    assert info["constraints"] == net.constraints.extra_repr()
+    assert json.loads(json.dumps(info)) == info

@@ -148,7 +148,8 @@ def _format_lines(spec: str, report: dict[str, Any]) -> list[str]:
         *(f"  {kind + '-degree':<13}{d['min']:,} to {d['max']:,}, mean {d['mean']:.2f}" for kind, d in degrees.items()),
         *report["explanation"],
         f"batch of {report['batch']:,}" + (f", {pluralize(report['steps'], 'step')}" if "steps" in report else ""),
-        f"  parameters   {cost['parameters']:,}, {format_bytes(cost['parameter_bytes'])}",
+        f"  parameters   {cost['parameters']:,}, {format_bytes(cost['parameter_bytes'])}"
+        + (f"; weights: {report['constraints']}" if "constraints" in report else ""),
         f"  indices      {format_bytes(cost['plan_bytes'])}",
         f"  activations  {format_bytes(cost['activation_bytes'])}",
         f"  training     saves {format_bytes(saved_bytes)} for the backward pass",

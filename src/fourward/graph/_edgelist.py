@@ -23,9 +23,8 @@ from fourward.graph._io import Bytes
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-_MISSING = re.compile(r"\s*[+-]?(nan?|n/a|inf(inity)?)\s*", re.IGNORECASE)
-#: Cells that count as missing where incomplete rows are omitted.
-MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+_MISSING = re.compile(r"\s*([+-]?(nan?|inf(inity)?)|#?n/?a|<na>|null|none)\s*", re.IGNORECASE)
+_COMMENT = rb"#(?!N/?A[,;\t \"])"  # a spreadsheet's #N/A is a missing value
 _MAX_LINE = 2**20  # bytes of a line that isn't a comment
 _COLUMNS = Repair("columns", ..., "choose source, target and, optionally, weight, by name or by number from 1")
 #: Peak bytes of memory per row, from the file to a Dag, measured on 10^7 rows; text labels add their length.
@@ -137,7 +136,7 @@ def _read_comments(path: Path, data: Bytes) -> tuple[dict[str, Any], int, int]:
     metadata: dict[str, Any] = {}
     offset = len(_BOM) if data[:3] == _BOM else 0
     for line, start, text in _lines(data, offset, 1):
-        if text and not text.startswith(b"#"):
+        if text and not re.match(_COMMENT, text):
             return metadata, start, line
         metadata |= _io.parse_metadata(path, text[1:].decode(errors="replace").strip())
     raise FileError(f"{path} has no edges.")
@@ -156,7 +155,7 @@ def _lines(data: Bytes, start: int, line: int) -> Iterator[tuple[int, int, bytes
 
 def _rows(data: Bytes, start: int, line: int, delimiter: str) -> Iterator[_Row]:
     for number, offset, text in _lines(data, start, line):
-        row = b"" if text.startswith(b"#") else _strip_cells(text, delimiter)
+        row = b"" if re.match(_COMMENT, text) else _strip_cells(text, delimiter)
         if row:
             yield _Row(number, offset, next(csv.reader([row.decode()], delimiter=delimiter)), row.startswith(b'"'))
 
@@ -241,7 +240,7 @@ def _check_memory(path: Path, data: Bytes, layout: _Layout) -> None:
 def _has_integer_labels(layout: _Layout) -> bool:
     """Whether the labels of the first edge are integers, without quotes and leading zeros."""
     cells = [layout.first.cells[c] for c in layout.columns[:2]]
-    known = [cell for cell in cells if not (layout.skip and cell in MISSING)]
+    known = [cell for cell in cells if cell not in _tables.MISSING]
     return not layout.first.quoted and all(re.fullmatch(r"-?(0|[1-9]\d*)", cell) for cell in known)
 
 
@@ -255,7 +254,7 @@ def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any, Int
     start = layout.first.start
     body: Any = memoryview(data)[start:]
     if data.find(b"\n#", start) >= 0:
-        body = re.sub(rb"(?m)^#[^\r\n]*", b"", body)
+        body = re.sub(rb"(?m)^" + _COMMENT + rb"[^\r\n]*", b"", body)
     if _has_outer_spaces(data, start, layout.delimiter):
         body = _strip_cells(body, layout.delimiter)
     columns = None
@@ -270,7 +269,8 @@ def _parse(path: Path, data: Bytes, layout: _Layout) -> tuple[Any, Any, Any, Int
     rows, skipped = None, 0
     if layout.skip:
         columns, rows, skipped = _complete_rows(path, columns)
-    if any(column.null_count for column in columns) or (label_type == pa.string() and _has_empty(columns[:2])):
+    lacking = _lacking(layout)
+    if any(column.null_count for column in columns) or (label_type == pa.string() and _has(columns[:2], lacking)):
         raise _parse_error(path, data, layout, "a cell is empty")
     weight = columns[2].to_numpy() if len(columns) == 3 else None
     if weight is not None and not np.isfinite(weight).all():
@@ -306,27 +306,36 @@ def _read_columns(body: Any, layout: _Layout, label_type: Any) -> list[Any]:
         pc.ConvertOptions(
             column_types=types,
             include_columns=list(types),
-            null_values=MISSING if layout.skip else [""],
+            null_values=_tables.MISSING if layout.skip else [""],
             strings_can_be_null=layout.skip,
         ),
     )
     return [table.column(k) for k in range(len(types))]
 
 
-def _has_empty(columns: list[Any]) -> bool:
+def _lacking(layout: _Layout) -> tuple[str, ...]:
+    """Cells that no label may be: where others are integers, a word for a missing one isn't a neuron's name."""
+    return _tables.MISSING if layout.skip or _has_integer_labels(layout) else ("",)
+
+
+def _has(columns: list[Any], words: tuple[str, ...]) -> bool:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return any(pc.any(pc.equal(column, "")).as_py() for column in columns)
+    return any(pc.any(pc.is_in(column, value_set=pa.array(words))).as_py() for column in columns)
 
 
 def _parse_error(path: Path, data: Bytes, layout: _Layout, failure: str) -> FileError:
     """An error for the first wrong line, which is searched for line by line."""
-    width = len(layout.first.cells)
+    width, lacking = len(layout.first.cells), _lacking(layout)
     for row in _rows(data, layout.first.start, layout.first.line, layout.delimiter):
         line, cells = row.line, row.cells
         if len(cells) != width:
             return _width_error(path, row, width, layout.delimiter)
-        if not all(cells[c] for c in layout.columns):
+        missing = any(cells[c] in lacking for c in layout.columns[:2]) or not all(cells[c] for c in layout.columns)
+        if layout.skip and (missing or cells[layout.columns[-1]] in lacking):
+            continue
+        if missing:
             return FileError(
                 f"{path}, line {line}: a label or a weight is missing: {layout.delimiter.join(cells)!r}.",
                 _tables.SKIP_MISSING,

@@ -53,7 +53,7 @@ def _load(path: Path) -> Any:
         return pc.read_csv(
             path,
             parse_options=options,
-            convert_options=pc.ConvertOptions(column_types=ids, strings_can_be_null=True),
+            convert_options=pc.ConvertOptions(column_types=ids, null_values=_tables.MISSING, strings_can_be_null=True),
         )
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError) as error:
         raise FileError(f"{path} can't be read as a table: {error}") from None

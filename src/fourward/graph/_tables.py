@@ -18,6 +18,8 @@ FILLER_WORDS = {"body", "cell", "id", "label", "name", "neuron", "node", "pt", "
 #: Words that make up the name of the column of weights, as in syn_count.
 WEIGHT_WORDS = {"count", "counts", "strength", "syn", "synapse", "synapses", "weight", "weights"}
 SKIP_MISSING = Repair("missing", "skip", "leave out rows that lack a value")
+#: Cells that stand for a missing value: what pandas, R, databases and spreadsheets write.
+MISSING = ("", "NA", "N/A", "#N/A", "#NA", "<NA>", "NaN", "nan", "null", "NULL", "None", "n/a")
 #: Text of a number that was an integer of 16 digits or more before something made a float of it.
 FLOAT_ID = r"^[+-]?(\d(\.\d+)?[eE]\+?(1[5-9]|[2-9]\d)|\d{16,}\.\d*)$"
 

@@ -118,8 +118,8 @@ def read(
         header: For edge lists: whether there is a header; default: see above.
         columns: For edge lists: the columns of source, target and, optionally, weight, by name or by number from 1.
         labels: For GraphML, GEXF and JSON: the node attribute to use as label, such as "name"; default: the id.
-        missing: For edge lists and tables: "skip" omits rows that lack a label or a weight (empty, NA, NaN, null or
-            None) and counts them; by default they are an error.
+        missing: For edge lists and tables: "skip" omits rows that lack a label or a weight (empty, NA, #N/A, <NA>,
+            NaN, null, None, infinite) and counts them; by default they are an error.
         nodes: A second table, with a row for each neuron: a .csv, .tsv or .parquet file or a table as above. Its
             columns become attributes of the nodes, besides those of the graph file.
         topology_only: Read the graph without weights, biases and activations.

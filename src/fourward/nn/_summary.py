@@ -11,7 +11,7 @@ from fourward.plan._summary import summarize
 
 
 def summary(net: FourWard | Recurrent, batch: int = 64, steps: int | None = None) -> dict[str, Any]:
-    """Summarize a network: counts, height, degrees, engine, memory and operations; serializable as JSON.
+    """Summarize a network: counts, height, degrees, constraints, engine, memory, operations; serializable as JSON.
 
     Args:
         net: The network.
@@ -26,4 +26,8 @@ def summary(net: FourWard | Recurrent, batch: int = 64, steps: int | None = None
     plan = net.recurrent_plan if isinstance(net, Recurrent) else net.plan
     options: dict[str, Any] = {"bias": net.bias is not None, "itemsize": net.weight.dtype.itemsize, "steps": steps}
     result = summarize(net.graph, net.layering, plan, batch, **options)
+    if net.constraints is not None:  # fewer parameters than edges
+        count = net.constraints.free_weight.numel() + (0 if net.bias is None else net.bias.numel())
+        result["cost"] |= {"parameters": count, "parameter_bytes": count * net.weight.dtype.itemsize}
+        result["constraints"] = net.constraints.extra_repr()
     return result | {"engine": net.engine, "explanation": net.explain().splitlines()}
