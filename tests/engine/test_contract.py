@@ -15,6 +15,7 @@ from benchmarks.cases import ZOO, case
 from fourward import Dag, FourWard, generate, paper
 from fourward.engine._registry import ENGINES
 from fourward.errors import EngineError
+from fourward.plan import _schedule
 from fourward.plan.activations import ACTIVATIONS
 from tests.tolerance import assert_near
 
@@ -98,6 +99,28 @@ def test_zoo(subject, name, dtype):
         pytest.skip("takes Triton's interpreter half a minute; on a GPU it runs")
     got = run(subject, case(name).dag, dtype, activation=case(name).activation)
     assert_equal_results(got, truth(name), dtype)
+
+
+ORDERS = {
+    "by level": lambda plan: np.arange(plan.dag.num_nodes, dtype=np.int32),
+    "depth first from the outputs": lambda plan: _schedule._from_outputs(plan.edge_start, plan.source, plan.outputs),
+    "depth first from the inputs": lambda plan: _schedule._from_sources(plan.source, plan.target, plan.dag.num_nodes),
+}
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("order", ORDERS)
+@dtypes
+def test_zoo_in_every_order_with_slots(order, name, dtype, monkeypatch):
+    """On the cpu engine; `test_zoo` has no slots there, as its graphs are small."""
+    monkeypatch.setattr(
+        _schedule, "build_schedule", lambda plan, _=None: _schedule._with_slots(plan, order, ORDERS[order](plan))
+    )
+    graph, options = case(name).dag, {"activation": case(name).activation}
+    assert FourWard(graph, engine="cpu", **options).plan.schedule.reuses_rows
+    assert_equal_results(run("cpu", graph, dtype, **options), truth(name), dtype)
+    dropped = [run(engine, graph, dtype, 20, dropout=0.3, **options) for engine in ("cpu", "reference")]
+    assert_equal_results(*dropped, dtype)
 
 
 @pytest.mark.parametrize("name", ZOO)

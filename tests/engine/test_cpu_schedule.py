@@ -30,6 +30,7 @@ def test_any_order_gives_the_same(batch, activation, seed, nodes, density, hidde
 
 GRAPHS = {
     "depth first from the outputs": lambda: trees(),
+    "depth first from the inputs": lambda: random_tree(),
     "by level": lambda: ladder(),
 }
 
@@ -43,6 +44,12 @@ def test_chosen_orders(name, two_threads):
     assert plan.schedule.reuses_rows
     assert_matches_torch(dag, 40, activation="tanh")
     assert_matches_torch(dag, 40, activation="gelu", dropout=0.3)
+
+
+def random_tree(nodes=2000):
+    """A tree from one input, in which each neuron has an edge from a random earlier one."""
+    target = np.arange(1, nodes)
+    return Dag.from_arrays(np.stack((np.random.default_rng(0).integers(0, target), target), 1))
 
 
 def trees(leaves=1024):
