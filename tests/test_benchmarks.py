@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    activations,
     busy,
     constraints,
     digits_by_row,
@@ -36,6 +37,7 @@ from benchmarks import contest as contests
 from benchmarks.contest import as_is, contest
 from benchmarks.gpu_report import goals, loses_to, plot_gpu, report_text
 from fourward import Dag, FourWard, connectomes, generate
+from fourward.plan.activations import ACTIVATIONS
 from fourward.study._timing import HostClock
 
 TINY = ["--device", "cpu", "--sizes", "9", "14", "--densities", "0.5", "1.0", "--batches", "2", "3", "--rounds", "3"]
@@ -334,12 +336,13 @@ def test_a_dry_run_of_populations(monkeypatch, tmp_path):
     torch.testing.assert_close(padded(), masked())
 
 
-@pytest.mark.parametrize("name", ["busy", "gpu-large", "gpu-real", "real", "recurrent", "sparse"])
+@pytest.mark.parametrize("name", ["activations", "busy", "gpu-large", "gpu-real", "real", "recurrent", "sparse"])
 def test_stored_pages_are_those_of_the_stored_results(name, tmp_path):
     for path in storage.RESULTS.glob("*.json"):
         shutil.copy(path, tmp_path)
     data = {} if name in ("recurrent", "sparse") else json.loads((tmp_path / f"{name}.json").read_text())
     write: dict[str, Callable[[], object]] = {
+        "activations": lambda: activations.write_report(data, tmp_path),
         "busy": lambda: busy.write_report(data, tmp_path),
         "gpu-large": lambda: gpu_large.write_report(data, tmp_path),
         "gpu-real": lambda: gpu_real.write_report(data, tmp_path),
@@ -349,6 +352,13 @@ def test_stored_pages_are_those_of_the_stored_results(name, tmp_path):
     }
     write[name]()
     assert (tmp_path / f"{name}.md").read_text() == (storage.RESULTS / f"{name}.md").read_text()
+
+
+def test_a_dry_run_of_activations(monkeypatch, tmp_path):
+    monkeypatch.setattr(activations, "median_seconds", lambda calls, **_: _call_once(calls))
+    activations.main(tmp_path)
+    text = (tmp_path / "activations.md").read_text()
+    assert all(f"| {name} | " in text for name in ACTIVATIONS)
 
 
 def test_large_graphs_of_the_gpu_benchmark():

@@ -153,6 +153,8 @@ def test_words_for_missing_values(word, tmp_path):
         got = files.read_dag(path, missing="skip")
         assert weight_by_pair(got) == {(1, 2): 3, (3, 4): 1}
         assert got.changes.skipped == skipped
+    frame = pd.DataFrame({"pre": ["1", word, "3"], "post": ["2", "3", "4"], "weight": [3.0, 2.0, 1.0]})
+    assert weight_by_pair(files.read_dag(frame, missing="skip")) == {("1", "2"): 3, ("3", "4"): 1}
     wrong = write_file(tmp_path, "z.csv", f"1,2,{word}\n2,3,4\n3,4,five\n")
     with pytest.raises(FileError, match="line 3: expected a finite weight in column 3, got 'five'"):
         files.read_dag(wrong, missing="skip")

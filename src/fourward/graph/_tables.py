@@ -103,7 +103,7 @@ def read_columns(
     values = [column_values(table, k) for k in indices]
     missing = np.zeros(len(values[0]), np.bool_)
     for column in values:
-        missing |= find_missing(column)
+        missing |= find_missing(column, MISSING if skip else ("",))
     if missing.any() and not skip:
         row = int(np.flatnonzero(missing)[0])
         cells = (repr(column[row : row + 1].tolist()[0]) for column in values)
@@ -117,13 +117,16 @@ def read_columns(
     return [*labels, *(_as_weights(column[rows], names[indices[2]]) for column in values[2:])], rows
 
 
-def find_missing(values: np.ndarray[Any, Any]) -> Any:
-    """Which values are None, NaN, or empty text."""
+def find_missing(values: np.ndarray[Any, Any], words: tuple[str, ...] = ("",)) -> Any:
+    """Which values are None, NaN, or such text."""
     if values.dtype.kind == "f":
         return ~np.isfinite(values)
     if values.dtype.kind in "biu":
         return np.zeros(len(values), np.bool_)
-    return np.array([value is None or value != value or value == "" for value in values.tolist()], np.bool_)
+    return np.array(
+        [value is None or value != value or (isinstance(value, str) and value in words) for value in values.tolist()],
+        np.bool_,
+    )
 
 
 def as_label_column(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
