@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from benchmarks.report import format_environment, format_rows
-from benchmarks.storage import RESULTS, describe_environment, write_results
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 from fourward import FourWard, generate
-from fourward._files import replacing
 from fourward.plan.activations import ACTIVATIONS
 from fourward.study._timing import median_seconds
 
@@ -59,17 +58,11 @@ def format_report(data: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_report(data: Mapping[str, Any], folder: Path = RESULTS) -> None:
-    """activations.md, from the stored results."""
-    with replacing(folder / "activations.md") as temporary:
-        temporary.write_text(format_report(data))
-
-
 def main(folder: Path = RESULTS, seconds: float = SECONDS) -> None:
     """Measure and store."""
     data = {"environment": describe_environment(), "seconds": measure(seconds)}
     write_results("activations", data, folder)
-    write_report(data, folder)
+    write_page("activations", format_report(data), folder)
     print(format_report(data))
 
 

@@ -14,15 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.report import format_environment
-from benchmarks.storage import RESULTS, describe_environment, write_results
+from benchmarks.report import format_environment, format_rows
+from benchmarks.storage import describe_environment, write_page, write_results
 from fourward import Dag, FourWard, connectomes, generate
-from fourward._files import replacing
 
 CASES: Mapping[str, tuple[Callable[[], Dag], int]] = {
     "*C. elegans*, B=64": (lambda: connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag, 64),
@@ -78,18 +76,17 @@ def measure(dag: Dag, batch: int, seconds: float = SECONDS) -> dict[str, list[fl
 def format_table(data: Mapping[str, Any]) -> str:
     """Medians and 95th percentiles as a Markdown table."""
     columns = [f"{load} busy, {threads} thread{'s' * (threads > 1)}" for load in LOADS for threads in THREADS]
-    lines = [f"| forward and backward | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 1)]
+    rows = [["forward and backward", *columns]]
     for name in CASES:
         cells = [data["milliseconds"][str(load)][name][str(threads)] for load in LOADS for threads in THREADS]
-        lines.append(f"| {name} | {' | '.join(f'{median:.3g} ({late:.3g})' for median, late in cells)} |")
-    return "\n".join(lines)
+        rows.append([name, *(f"{median:.3g} ({late:.3g})" for median, late in cells)])
+    return format_rows(rows)
 
 
-def write_report(data: Mapping[str, Any], folder: Path = RESULTS) -> None:
-    """busy.md, from the stored results."""
-    with replacing(folder / "busy.md") as temporary:
-        parts = "# Benchmark: a busy machine", format_environment(data["environment"]), format_table(data)
-        temporary.write_text("\n\n".join(parts) + "\n")
+def format_report(data: Mapping[str, Any]) -> str:
+    """The results as a page."""
+    parts = "# Benchmark: a busy machine", format_environment(data["environment"]), format_table(data)
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
@@ -107,7 +104,7 @@ def main() -> None:
     data = {"environment": describe_environment(), "milliseconds": milliseconds}
     if not options.dry_run:
         write_results("busy", data)
-        write_report(data)
+        write_page("busy", format_report(data))
     print(format_table(data))
 
 

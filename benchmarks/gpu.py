@@ -23,9 +23,8 @@ from benchmarks.fresh import FIRST_USES
 from benchmarks.gpu_cells import Settings, measure, measure_large
 from benchmarks.gpu_host import copy_bandwidth, describe_gpu, first_use, host_overhead
 from benchmarks.gpu_report import goals, plot_gpu, report_text
-from benchmarks.storage import RESULTS, write_results
+from benchmarks.storage import RESULTS, write_page, write_results
 from fourward import connectomes, generate
-from fourward._files import replacing
 
 FULL = {"sizes": SIZES, "densities": DENSITIES, "batches": BATCHES, "edges": (10**5, 10**6, 10**7), "rounds": 11}
 QUICK = {"sizes": (64, 256), "densities": (0.2, 1.0), "batches": (32, 512), "edges": (10**5,), "rounds": 3}
@@ -98,8 +97,7 @@ class Run:
     def save(self) -> None:
         """Write all results so far, as JSON and as a report."""
         write_results(self.name, self.data, self.options.out)
-        with replacing(self.options.out / f"{self.name}.md") as temporary:
-            temporary.write_text(report_text(self.data))
+        write_page(self.name, report_text(self.data), self.options.out)
 
     @property
     def timed_out(self) -> bool:

@@ -26,9 +26,8 @@ import torch
 from benchmarks.gpu_cells import Settings, bytes_moved
 from benchmarks.gpu_host import describe_gpu
 from benchmarks.report import format_environment, format_rows
-from benchmarks.storage import RESULTS, write_results
+from benchmarks.storage import RESULTS, write_page, write_results
 from fourward import Dag, FourWard
-from fourward._files import replacing
 from fourward.study._timing import clock_for
 
 HEIGHT = 79
@@ -138,12 +137,6 @@ def format_report(data: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_report(data: dict[str, Any], folder: Path) -> None:
-    """gpu-large.md, from the stored results."""
-    with replacing(folder / "gpu-large.md") as temporary:
-        temporary.write_text(format_report(data))
-
-
 def main() -> int:
     """Measure each size in a new process, and store."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_large", description=__doc__)
@@ -165,7 +158,7 @@ def main() -> int:
         print(done.stdout, flush=True)
         data["graphs"].append(json.loads(done.stdout.splitlines()[-1]))
         write_results("gpu-large", data, options.out)
-        write_report(data, options.out)
+        write_page("gpu-large", format_report(data), options.out)
     return 0
 
 

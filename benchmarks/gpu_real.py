@@ -26,9 +26,8 @@ from benchmarks.contest import Maker, Outcome, as_is, captured, relative_error
 from benchmarks.gpu_cells import GRADIENT_TOLERANCE, Settings, build_cell, training_makers
 from benchmarks.gpu_host import describe_gpu
 from benchmarks.report import format_environment, format_rows
-from benchmarks.storage import RESULTS, geometric_mean, write_results
+from benchmarks.storage import RESULTS, geometric_mean, write_page, write_results
 from fourward import Dag, FourWard
-from fourward._files import replacing
 
 ACTIVATIONS = ("relu", "tanh")
 BATCHES = (32, 256)
@@ -144,8 +143,7 @@ def _line(cell: dict[str, Any]) -> str:
 def write_report(data: dict[str, Any], folder: Path) -> None:
     """gpu-real.md, beside real.json if that exists."""
     cpu = RESULTS / "real.json"
-    with replacing(folder / "gpu-real.md") as temporary:
-        temporary.write_text(format_report(data, json.loads(cpu.read_text()) if cpu.exists() else None))
+    write_page("gpu-real", format_report(data, json.loads(cpu.read_text()) if cpu.exists() else None), folder)
 
 
 def main() -> int:

@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from fourward._files import replacing
-
 DEGREE = 10  #: edges per node
 BATCH = 32
 SIZES = (10**6, 3 * 10**6, 10**7)  #: edges
@@ -96,7 +94,7 @@ def _row(graph: dict[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure all sizes, and write memory.json and memory.md."""
-    from benchmarks.storage import RESULTS, describe_environment, write_results
+    from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--edges", type=int, nargs="+", default=SIZES)
@@ -111,8 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(_row(graphs[-1]))
     data = {"facts": describe_environment(), "graphs": graphs}
     write_results("memory", data, options.out)
-    with replacing(options.out / "memory.md") as temporary:
-        temporary.write_text(report(data))
+    write_page("memory", report(data), options.out)
 
 
 def _in_process(*arguments: Any) -> str:

@@ -39,7 +39,7 @@ from torch import Tensor
 
 import fourward as fw
 from benchmarks.neat_configs import GROWING, neat_config
-from benchmarks.storage import RESULTS, describe_environment, write_results
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 
 GENOMES, GENERATIONS, SEEDS = 150, 60, 10
 STEPS, LEARNING_RATE = 10, 0.05
@@ -222,11 +222,11 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
                 data["tasks"][name].append(run)
                 ends = ", ".join(f"{kind} {own['error'][-1]:.2g}" for kind, own in run.items())
                 print(f"{name}, seed {seed}: {ends}", flush=True)
-            path = write_results("neat-hybrid", data, folder)
+            write_results("neat-hybrid", data, folder)
     finally:
         torch.set_num_threads(threads)
     data["settings"]["seeds"] = min(map(len, data["tasks"].values()))
-    path.with_suffix(".md").write_text(report(data))
+    write_page("neat-hybrid", report(data), folder)
     return data
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import fourward as fw
 from benchmarks.neat_configs import neat_config, random_genomes
-from benchmarks.storage import RESULTS, describe_environment, write_results
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 from fourward.study._timing import CudaClock, HostClock, median_seconds
 
 INPUTS, OUTPUTS = 8, 2
@@ -384,7 +384,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
 
 
 def _write(name: str, data: Mapping[str, Any], folder: Path) -> None:
-    write_results(name, data, folder).with_suffix(".md").write_text(report(data))
+    write_results(name, data, folder)
+    write_page(name, report(data), folder)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 import fourward as fw
-from benchmarks.storage import RESULTS, describe_environment, write_results
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 from fourward.study import TOPOLOGIES, matched_graph
 from fourward.study._datasets import Split, load_split
 from fourward.study._timing import median_seconds
@@ -155,7 +155,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
             data["cells"][name] = median_seconds(pair, min_rounds=7)
     finally:
         torch.set_num_threads(threads)
-    write_results("population-studies", data, folder).with_suffix(".md").write_text(report(data))
+    write_results("population-studies", data, folder)
+    write_page("population-studies", report(data), folder)
     print(report(data))
     return data
 

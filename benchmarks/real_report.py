@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import format_environment, format_rows
-from benchmarks.storage import geometric_mean
-from fourward._files import replacing
+from benchmarks.storage import geometric_mean, write_page
 
 Cells = list[dict[str, Any]]
 NAMES = {"fourward": "fourward", "before": "before", "csr": "CSR levels", "mlp": "MLP", "copy": "copy"}
@@ -24,8 +23,7 @@ LABELS = {
 
 def write_real_report(data: dict[str, Any], folder: Path) -> None:
     """real.md, from the stored results."""
-    with replacing(folder / "real.md") as temporary:
-        temporary.write_text(format_real_report(data))
+    write_page("real", format_real_report(data), folder)
 
 
 def format_real_report(data: dict[str, Any]) -> str:

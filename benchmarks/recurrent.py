@@ -26,8 +26,7 @@ from torch import Tensor, nn
 import fourward as fw
 from benchmarks.real_graphs import flywire_edges
 from benchmarks.report import format_environment
-from benchmarks.storage import RESULTS, describe_environment, write_results
-from fourward._files import replacing
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 from fourward.study._timing import clock_for, median_seconds
 
 MOST_DENSE = (
@@ -367,8 +366,7 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> list[dict[str
                 times = ", ".join(f"{name} {1e3 * value:.3f} ms" for name, value in cells[-1][kind].items())
                 print(f"  {kind}: {times}", flush=True)
             write_results(f"recurrent-{options.device}", {"environment": environment, "cells": cells}, folder)
-    with replacing(folder / "recurrent.md") as temporary:
-        temporary.write_text(format_report(folder))
+    write_page("recurrent", format_report(folder), folder)
     return cells
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.storage import RESULTS, geometric_mean
+from benchmarks.storage import RESULTS, geometric_mean, write_page
 from fourward._files import replacing
 from fourward.errors import require
 
@@ -72,8 +72,7 @@ def write_cpu_report(data: dict[str, Any]) -> None:
             "",
         ]
     )
-    with replacing(RESULTS / "cpu.md") as temporary:
-        temporary.write_text(text)
+    write_page("cpu", text, RESULTS)
     kinds: Kinds = (
         ("forward", "masked", "fourward", "forward: gain over the paper's method", 40, [10, 20, 40, 60, 100, 200]),
         ("train", "fourward", "mlp", "training step: time over the MLP's", 1, [0.4, 0.5, 0.7, 1, 1.4, 2]),

@@ -40,8 +40,7 @@ from torch.nn.functional import cross_entropy
 import fourward as fw
 from benchmarks.fresh import random_edges
 from benchmarks.report import format_environment
-from benchmarks.storage import RESULTS, describe_environment, write_results
-from fourward._files import replacing
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 from fourward.study._limits import one_line
 from fourward.study._timing import clock_for, median_seconds
 
@@ -437,8 +436,7 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
         stored[part].append(cell)
         print(part, json.dumps({key: value for key, value in cell.items() if key not in ("all", "epochs")}), flush=True)
         write_results(name, stored, folder)
-        with replacing(folder / "sparse.md") as temporary:
-            temporary.write_text(format_report(folder))
+        write_page("sparse", format_report(folder), folder)
     return stored
 
 

@@ -42,8 +42,7 @@ from torch import Tensor, nn
 
 import fourward as fw
 from benchmarks.mnist import read_mnist
-from benchmarks.storage import RESULTS, describe_environment, write_results
-from fourward._files import replacing
+from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
 from fourward.train import fit
 
 SEEDS, RATES, EDITS = 5, (1e-3, 3e-3, 1e-2), 40
@@ -293,8 +292,7 @@ def main(arguments: list[str] | None = None) -> None:
         seconds = round(time.perf_counter() - start)
         data = {"environment": environment, "settings": settings, "seconds": seconds, "parts": parts}
         write_results("sparse-learning", data, options.out)
-        with replacing(options.out / "sparse-learning.md") as temporary:
-            temporary.write_text(report_text(data))
+        write_page("sparse-learning", report_text(data), options.out)
         print(f"{seconds:4} s {_row(part)}", flush=True)
 
 

@@ -43,6 +43,12 @@ def write_results(name: str, data: Mapping[str, Any], folder: Path = RESULTS) ->
     return path
 
 
+def write_page(name: str, text: str, folder: Path = RESULTS) -> None:
+    """Write a page beside the results of this name, atomically."""
+    with replacing(folder / f"{name}.md") as temporary:
+        temporary.write_text(text)
+
+
 def geometric_mean(values: list[float]) -> float:
     """The geometric mean, for ratios."""
     return statistics.geometric_mean(values)
