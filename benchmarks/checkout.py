@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks import worker
 from fourward.study._environment import command_output
@@ -53,6 +52,12 @@ class Checkout:
             raise RuntimeError(answer["error"])
         return answer["value"]
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the process."""
         assert self.process.stdin is not None
@@ -61,17 +66,6 @@ class Checkout:
             self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
-
-
-@contextmanager
-def other_checkout(folder: Path | None, threads: int) -> Iterator[Checkout | None]:
-    """A checkout that is closed afterwards; None without a folder."""
-    other = None if folder is None else Checkout(folder, threads)
-    try:
-        yield other
-    finally:
-        if other is not None:
-            other.close()
 
 
 class RemoteCall:

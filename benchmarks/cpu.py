@@ -11,8 +11,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks import baselines, real
-from benchmarks.checkout import Checkout, RemoteCall, TurnClock, other_checkout
+from benchmarks.checkout import Checkout, RemoteCall, TurnClock
 from benchmarks.report import write_cpu_report
 from benchmarks.storage import RESULTS, describe_environment, write_results
 from fourward import Dag, FourWard, connectomes, generate, paper
@@ -61,6 +61,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--before", type=Path, help="checkout of another commit, to be timed in turn")
     parser.add_argument("--out", type=Path, help="folder for the results of real graphs; default: the stored ones")
     options = parser.parse_args(arguments)
+    if options.only == "before" and (options.before is None or options.quick):
+        parser.error("--only before needs --before CHECKOUT, and measures the whole grid: omit --quick")
     torch.set_num_threads(options.threads)
     if options.out is None and not options.quick:
         options.out = RESULTS
@@ -83,9 +85,13 @@ def main(arguments: list[str] | None = None) -> None:
         ]
         return [best_medians(cells) for cells in zip(*passes, strict=True)]
 
-    with two_checkouts(options.before, options.threads) as pair:
-        duels = [] if pair is None else measure_grid(partial(measure_duels, batches=batches, pair=pair))
-        before = None if pair is None else pair["before"].commit
+    duels: list[dict[str, Any]] = [{} for _ in range(len(graphs) * len(batches))]
+    before = None
+    if options.before is not None:  # both in new processes, which hold nothing else
+        folders = {"fourward": Path(__file__).parents[1], "before": options.before}
+        with ExitStack() as stack:
+            pair = {who: stack.enter_context(Checkout(at, options.threads)) for who, at in folders.items()}
+            duels, before = measure_grid(partial(measure_duels, batches=batches, pair=pair)), pair["before"].commit
     if options.only == "before":
         data = json.loads((RESULTS / "cpu.json").read_text())
         data["grid"] = [cell | duel for cell, duel in zip(data["grid"], duels, strict=True)]
@@ -95,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         write_cpu_report(data)
         return
     grid = measure_grid(partial(measure, batches=batches))
-    grid = [cell | duel for cell, duel in zip(grid, duels or grid, strict=True)]
+    grid = [cell | duel for cell, duel in zip(grid, duels, strict=True)]
     worm_dag = connectomes.load("c-elegans").acyclic(inputs="sources", outputs="sinks").dag
     worm = measure(worm_dag, {"graph": "c-elegans"}, batches)
     most = 10**5 if options.quick else 10**7
@@ -146,18 +152,6 @@ def measure(dag: Dag, label: dict[str, Any], batches: tuple[int, ...]) -> list[d
         cells.append(cell)
         print(_line(cells[-1]), flush=True)
     return cells
-
-
-@contextmanager
-def two_checkouts(folder: Path | None, threads: int) -> Iterator[dict[str, Checkout] | None]:
-    """This checkout and another, both in new processes, which hold nothing else; None without a folder."""
-    if folder is None:
-        yield None
-        return
-    with other_checkout(Path(__file__).parents[1], threads) as ours, other_checkout(folder, threads) as other:
-        assert ours is not None
-        assert other is not None
-        yield {"fourward": ours, "before": other}
 
 
 def measure_duels(

@@ -22,6 +22,7 @@ import gc
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ import numpy as np
 import torch
 
 from benchmarks import baselines, worker
-from benchmarks.checkout import Checkout, RemoteCall, TurnClock, other_checkout
+from benchmarks.checkout import Checkout, RemoteCall, TurnClock
 from benchmarks.contest import MIN_ROUNDS, Maker, Outcome, as_is, contest
 from benchmarks.real_graphs import Case, cases
 from benchmarks.real_report import write_real_report
@@ -53,7 +54,7 @@ TOLERANCE = 1e-3
 
 def main(options: argparse.Namespace) -> None:
     """Measure everything, and write real.json and real.md; with `--quick` small graphs, and only with `--out`."""
-    with other_checkout(options.before, options.threads) as other:
+    with Checkout(options.before, options.threads) if options.before else nullcontext() as other:
         data = run(options.graphs, other, options.quick)
     if options.out is not None:
         print(write_results("real", data, options.out))

@@ -33,9 +33,8 @@ def small(monkeypatch):
 @pytest.fixture(scope="module")
 def checkout():
     """This checkout, in another process."""
-    other = Checkout(ROOT, threads=1)
-    yield other
-    other.close()
+    with Checkout(ROOT, threads=1) as other:
+        yield other
 
 
 def run(folder, *words):
@@ -89,6 +88,22 @@ def test_a_rival_that_is_too_slow_is_cut_off(small):
     outcome = real._compete(net, csr, "forward", 2, None, limit=0.03)
     assert outcome.missing["csr"].startswith("cut off: a call takes")
     assert outcome.times.keys() >= {"fourward", "copy"}
+
+
+def test_two_checkouts_compute_the_grid_in_turn(checkout, monkeypatch):
+    monkeypatch.setattr(cpu, "DUEL_SECONDS", 0.0)
+    pair = {"fourward": checkout, "before": checkout}
+    cells = cpu.measure_duels(generate.chain(3), {"n": 3}, (1, 2), pair)
+    assert [(cell["n"], cell["batch"]) for cell in cells] == [(3, 1), (3, 2)]
+    for cell in cells:
+        assert all(cell[f"{kind}, before"].keys() == pair.keys() for kind in ("forward", "train"))
+
+
+@pytest.mark.parametrize("words", [[], ["--before", ".", "--quick"]])
+def test_a_comparison_of_the_grid_needs_another_checkout(words, capsys):
+    with pytest.raises(SystemExit):
+        cpu.main(["--only", "before", *words])
+    assert "--only before needs --before CHECKOUT" in capsys.readouterr().err
 
 
 def test_another_checkout_computes_the_same_and_is_timed(checkout, tmp_path):
