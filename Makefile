@@ -53,10 +53,14 @@ test-gpu: .venv/ready
 bench-cpu: .venv/ready
 	$(BIN)/python -m benchmarks.cpu $(BENCH)
 
-# On a GPU. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, scipy, networkx and
-# numba; ten minutes.
+# On a GPU: the grid and real graphs, which are written to GRAPHS first; circuits beside them as memctrl.npz and log2.npz are
+# measured, too. Without an installation: PYTHONPATH=src python -m benchmarks.gpu, with torch, triton, numpy, scipy, networkx
+# and numba. Ten minutes.
+GRAPHS ?= build/graphs
 bench-gpu: .venv/ready
 	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.real_graphs $(GRAPHS)
+	$(BIN)/python -m benchmarks.gpu_real --graphs $(GRAPHS)
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

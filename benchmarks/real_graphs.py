@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,6 +124,7 @@ def deep_circuit(levels: int = 8_686, nodes: int = 101_000, *, seed: int) -> Edg
 
 def write_cases(folder: Path, most_edges: int = 2_000_000) -> None:
     """Write the graphs of up to so many edges, one of each name, as npz files."""
+    folder.mkdir(parents=True, exist_ok=True)
     for case in cases(None, quick=False):
         path = folder / f"{case.name}.npz"
         if len(case.edges) <= most_edges and not path.exists():
@@ -131,4 +132,6 @@ def write_cases(folder: Path, most_edges: int = 2_000_000) -> None:
 
 
 if __name__ == "__main__":
-    write_cases(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_graphs", description=write_cases.__doc__)
+    parser.add_argument("folder", type=Path)
+    write_cases(parser.parse_args().folder)
