@@ -364,6 +364,8 @@ def _print(result: RunResult, pictures: str) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     features, epochs = pluralize(len(model.features), "feature"), pluralize(len(history.train_loss), "epoch")
     console.print(f"{model.task} of {summarize(model.targets)} from {features}; {model.net.graph!r}")
+    if model.adapters:
+        console.print("linear adapters join features to inputs, and outputs to classes or targets (see --adapters)")
     console.print(f"rows: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test")
     console.print(f"{epochs} in {sum(history.seconds):.1f} s; best epoch: {history.best_epoch + 1}")
     if sum(history.replaced):
