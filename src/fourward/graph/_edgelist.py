@@ -23,7 +23,9 @@ from fourward.graph._io import Bytes
 _DELIMITERS = {"csv": ",;\t", "tsv": "\t", "edges": "\t,; "}
 _BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-_MISSING = re.compile(r"\s*([+-]?(nan?|inf(inity)?)|#?n/?a|<na>|null|none)\s*", re.IGNORECASE)
+_MISSING_NUMBER = re.compile(
+    rf"\s*([+-]?(nan|inf(inity)?)|{'|'.join(map(re.escape, filter(None, _tables.MISSING)))})\s*", re.IGNORECASE
+)
 _COMMENT = rb"#(?!N/?A[,;\t \"])"  # a spreadsheet's #N/A is a missing value
 _MAX_LINE = 2**20  # bytes of a line that isn't a comment
 _COLUMNS = Repair("columns", ..., "choose source, target and, optionally, weight, by name or by number from 1")
@@ -191,7 +193,7 @@ def _is_header(top: _Row, below: _Row | None) -> bool:
 
 def _is_number(cell: str, column: int) -> bool:
     """Whether a cell is a number, or, after the first two columns, a word for a missing or infinite one."""
-    return bool(_NUMBER.fullmatch(cell) or (column >= 2 and _MISSING.fullmatch(cell)))
+    return bool(_NUMBER.fullmatch(cell) or (column >= 2 and _MISSING_NUMBER.fullmatch(cell)))
 
 
 def _select_columns(path: Path, top: _Row, names: list[str], columns: Sequence[str | int] | None) -> tuple[int, ...]:
@@ -344,7 +346,7 @@ def _parse_error(path: Path, data: Bytes, layout: _Layout, failure: str) -> File
             column = layout.columns[2]
             return FileError(
                 f"{path}, line {line}: expected a finite weight in column {column + 1}, got {cells[column]!r}.",
-                *([_tables.SKIP_MISSING] if _MISSING.fullmatch(cells[column]) else []),
+                *([_tables.SKIP_MISSING] if _MISSING_NUMBER.fullmatch(cells[column]) else []),
                 _COLUMNS,
             )
     return FileError(f"{path} can't be parsed as an edge list: {failure}.")
