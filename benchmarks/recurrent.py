@@ -1,7 +1,7 @@
 """Networks with feedback against how others run them: T steps, forward, and forward with backward through time.
 
     python -m benchmarks.recurrent                   # two cores: the worm and a stand-in for FlyWire, T=50
-    python -m benchmarks.recurrent --device cuda     # a GPU: the worm, T=50, and a stand-in for an optic lobe, T=40
+    python -m benchmarks.recurrent --device cuda     # a GPU: both, and a stand-in for an optic lobe, T=40
     python -m benchmarks.recurrent --device cuda --configs      # fourward alone, with different launch configurations
 
 Every edge is delayed, as in flyvis and torch.nn.RNN, so that all compute the same; "fewest" is the same wiring with few
@@ -275,17 +275,15 @@ def measure_configs(setting: Setting, batch: int) -> dict[str, dict[str, float]]
     return result
 
 
-def settings(device: str, neurons: int | None, steps: int | None, batches: list[int] | None) -> list[Setting]:
+def settings(device: str, neurons: int, steps: int | None, batches: list[int] | None) -> list[Setting]:
     """What is measured on a device."""
     worm = fw.connectomes.load("c-elegans").digraph(feedback="all")
     chosen = [Setting("C. elegans", worm, steps or 50, tuple(batches or (32, 128)))]
     if device == "cuda":
         chosen.append(Setting("optic lobe stand-in", optic_lobe(), steps or 40, tuple(batches or (32,))))
-        neurons = neurons or 0
-    if neurons != 0:
-        graph = stand_in(20_000 if neurons is None else neurons)
+    if neurons:
         # With 128 samples, gather and scatter saves 10.6 GB: a number for each edge, sample and step.
-        chosen.append(Setting("FlyWire stand-in", graph, steps or 50, tuple(batches or (32,))))
+        chosen.append(Setting("FlyWire stand-in", stand_in(neurons), steps or 50, tuple(batches or (32, 128))))
     return chosen
 
 
@@ -339,7 +337,7 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> list[dict[str
     """Measure all cells, and write them after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--neurons", type=int, help="neurons of FlyWire's stand-in, 20,000 on a CPU; 0: skip it")
+    parser.add_argument("--neurons", type=int, default=20_000, help="neurons of FlyWire's stand-in; 0: skip it")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batches", type=int, nargs="+")
     parser.add_argument("--configs", action="store_true", help="fourward's launch configurations on a GPU instead")
