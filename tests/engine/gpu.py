@@ -8,6 +8,7 @@ import torch
 
 from fourward import Dag, FourWard
 from fourward.engine._gpu import engine, heuristics, launch, packing
+from fourward.engine._gpu.fused_schedule import BlockShape, FusedConfig
 from fourward.engine._gpu.heuristics import LaunchConfig
 
 #: A GPU doesn't warn of infinities, NumPy under the interpreter does.
@@ -32,7 +33,7 @@ def fused_most(plan, _layout, few_slots=False):
     levels = plan.num_levels
     runs = [(0, levels // 3), (levels // 3 + 1, levels)] if few_slots else [(0, levels)]
     runs = [(low, high) for low, high in runs if low < high]
-    return packing.FusedConfig(runs, 2, 2, 40) if few_slots else packing.FusedConfig(runs, 4, 4, 1024)
+    return FusedConfig(runs, BlockShape(2, 2, 4, 2), 40) if few_slots else FusedConfig(runs, BlockShape(4, 4), 1024)
 
 
 def force(name, monkeypatch):

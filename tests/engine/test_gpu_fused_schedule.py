@@ -11,9 +11,8 @@ from fourward.engine._gpu.fused_schedule import (
     BARRIER,
     COPY,
     COPY_DISTANCE,
-    GROUPS,
     HEADER_WORDS,
-    LANES,
+    BlockShape,
     _schedule,
     _split_items,
     backward_gather,
@@ -104,29 +103,29 @@ def test_sums_of_hubs_are_divided(degree, parts):
     assert (slot[-1], first[-1], count[-1]) == (7, -1 - 100, len(covered))
 
 
-def follow_streams(streams, warps, values):
+def follow_streams(streams, block, values):
     """Compute fused levels as a block does, for a sample and f(z) = z with weights of 1, from the values of others."""
     for i, run in enumerate(streams.runs):
-        shape = warps, run.rounds, GROUPS, HEADER_WORDS
+        shape = block.warps, run.rounds, block.neurons, HEADER_WORDS
         headers = streams.headers[run.first_header : run.first_header + np.prod(shape[:3])].reshape(shape)
         line = run.first_line + streams.warp_lines[i].astype(np.int64)
         slots, pending = np.full(10**5, np.nan), []
         slots[0] = 0
         for round_ in range(run.rounds):
-            for warp in range(warps):
+            for warp in range(block.warps):
                 iterations = headers[warp, round_, 0, 0] & (1 << 20) - 1
                 taken = streams.lines[line[warp] : line[warp] + iterations]
                 line[warp] += iterations
-                for group in range(GROUPS):
-                    flags, slot, row = headers[warp, round_, group, :3]
-                    used = taken[:, 1, group] != -1
-                    z = slots[taken[:, 0, group][used] // (LANES * 4)].sum()
+                for neuron in range(block.neurons):
+                    flags, slot, row = headers[warp, round_, neuron, :3]
+                    used = taken[:, 1, neuron] != -1
+                    z = slots[taken[:, 0, neuron][used] // (block.lanes * 4)].sum()
                     if flags & COPY:
                         z = values[row]
                     elif row >= 0:
                         z = values[row] = z + 1  # the bias
                     if slot >= 0:
-                        pending.append((slot // (LANES * 4), z))
+                        pending.append((slot // (block.lanes * 4), z))
             if headers[0, round_, 0, 0] & BARRIER:
                 for slot, z in pending:
                     slots[slot] = z
@@ -134,10 +133,10 @@ def follow_streams(streams, warps, values):
 
 
 @pytest.mark.parametrize("direction", [forward_gather, backward_gather])
-@pytest.mark.parametrize(("warps", "k"), [(1, 2), (2, 4)])
+@pytest.mark.parametrize("block", [BlockShape(1, 2), BlockShape(2, 4), BlockShape(1, 4, 2, 1), BlockShape(2, 2, 4, 4)])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), hubs=st.integers(0, 4), slots=st.integers(20, 200))
-def test_streams_compute_every_sum(direction, warps, k, seed, hubs, slots):
+def test_streams_compute_every_sum(direction, block, seed, hubs, slots):
     edges = deep_circuit(30, 400, seed=seed)
     rng = np.random.default_rng(seed)
     for hub in rng.integers(100, 300, hubs):
@@ -146,11 +145,11 @@ def test_streams_compute_every_sum(direction, warps, k, seed, hubs, slots):
     plan = FourWard(Dag.from_edges(np.unique(edges, axis=0), nodes=400), seed=0, engine="torch").plan
     gather, levels = direction(plan), plan.num_levels
     fields = dict.fromkeys(("code", "bias_index", "node", "hidden"), np.zeros(400, np.int64))
-    streams = build_streams(gather, [(0, levels)], fields, warps, k, slots + 2 * warps * GROUPS)
+    streams = build_streams(gather, [(0, levels)], fields, block, slots + 2 * block.width)
     fused = {level for run in streams.runs for level in range(run.low, run.high)}
     want = np.ones(400)
     for q in gather.node:
         want[q] += want[gather.neighbour[gather.start[q] : gather.start[q + 1]]].sum()
     got = np.where(np.isin(gather.level, list(fused)), np.nan, want)
-    follow_streams(streams, warps, got)
+    follow_streams(streams, block, got)
     np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fourward.engine._dropout import NODE_FACTOR, SAMPLE_FACTOR, float64_bits, threshold
 from fourward.engine._gpu.cuda_kernels import CudaModule
-from fourward.engine._gpu.fused_schedule import GROUPS, HEADER_WORDS, LANES, FusedRun, ring_bytes, shared_bytes
+from fourward.engine._gpu.fused_schedule import HEADER_WORDS, BlockShape, FusedRun
 from fourward.plan.activations import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ def _activation_macros(codes: int) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _module(
-    x: torch.dtype, weight: torch.dtype, acc: torch.dtype, k: int, warps: int, block_b: int, codes: int,
+    x: torch.dtype, weight: torch.dtype, acc: torch.dtype, block: BlockShape, block_b: int, codes: int,
     has_dropout: bool, save_z: bool, device: torch.device,
 ) -> CudaModule:  # fmt: skip
     types = {"X": _CPP_TYPES[x], "W": _CPP_TYPES[weight], "A": _CPP_TYPES[acc]}
-    sizes = {"K": k, "WARPS": warps, "LANES": LANES, "GROUPS": GROUPS, "BLOCK_B": block_b}
+    sizes = {"K": block.k, "WARPS": block.warps, "LANES": block.lanes, "PARTS": block.parts, "BLOCK_B": block_b}
     flags = {"HAS_DROPOUT": has_dropout, "SAVE_Z": save_z}
     factors = {"NODE_FACTOR": f"{NODE_FACTOR}u", "SAMPLE_FACTOR": f"{SAMPLE_FACTOR}u"}
     numbers = {name: str(int(value)) for name, value in (sizes | flags).items()}
@@ -88,7 +88,7 @@ def _module(
 
 
 def _shared_bytes(key: LaunchKey) -> int:
-    return shared_bytes(key.shape.fused_warps, key.shape.fused_k, key.shape.fused_slots, key.acc_dtype.itemsize)
+    return key.shape.block.shared_bytes(key.shape.fused_slots, key.acc_dtype.itemsize)
 
 
 def fit(key: LaunchKey) -> bool:
@@ -118,19 +118,19 @@ class FusedRuns:
             if backward
             else (shape.fused_header_count, shape.fused_line_count)
         )
-        size = key.acc_dtype.itemsize
-        rings, self.shared_bytes = ring_bytes(shape.fused_k, size), _shared_bytes(key)
-        self.slot_bytes = self.shared_bytes - shape.fused_warps * rings
+        size, block = key.acc_dtype.itemsize, shape.block
+        self.shared_bytes, self.slot_bytes = _shared_bytes(key), block.slot_bytes(shape.fused_slots, size)
         module = _module(
-            key.dtype, key.weight_dtype, key.acc_dtype, shape.fused_k, shape.fused_warps, key.config.block_b,
-            shape.codes, key.dropout_p is not None, key.save_z, key.device,
+            key.dtype, key.weight_dtype, key.acc_dtype, block, key.config.block_b, shape.codes,
+            key.dropout_p is not None, key.save_z, key.device,
         )  # fmt: skip
         self.fill = module.kernel("fill_streams", _FILL)
         name, signature = ("fused_backward", _BACKWARD) if backward else ("fused_forward", _FORWARD)
         self.kernel = module.kernel(name, signature, self.shared_bytes)
         # Rings read beyond the last stream, by a ring at most.
-        line_bytes = GROUPS * shape.fused_k * (4 + size)
-        self.scratch_bytes = self.headers * HEADER_WORDS * 4 + self.lines * line_bytes + rings
+        self.line_edges = block.neurons * block.edges
+        stream_bytes = self.headers * HEADER_WORDS * 4 + self.lines * self.line_edges * (4 + size)
+        self.scratch_bytes = stream_bytes + block.ring_bytes(size)
 
     def read(self, packed_plan: Tensor) -> list[FusedRun]:
         """All fused runs, read from the GPU."""
@@ -148,7 +148,7 @@ class FusedRuns:
         """Fill weights and biases into the streams."""
         plan, shape, backward = packed_plan.data_ptr(), self.shape, self.backward
         self.fill.launch(
-            min(-(-max(self.lines * GROUPS * shape.fused_k, self.headers) // 256), 2048), 256, 0, self.key.device,
+            min(-(-max(self.lines * self.line_edges, self.headers) // 256), 2048), 256, 0, self.key.device,
             table=table.data_ptr(),
             weight_slot=self.slots["weight"],
             bias_slot=self.slots.get("bias", -1) if self.key.has_bias else -1,  # deltas need no biases
@@ -182,5 +182,5 @@ class FusedRuns:
         if self.backward:
             arguments |= {f"{name}_slot": self.slots[name] for name in ("deltas", "out_grad")}
             arguments |= {"B": key.batch, "columns": key.columns}
-        grid = -(-key.batch // LANES)
+        grid = -(-key.batch // shape.block.lanes)
         self.kernel.launch(grid, shape.fused_warps * 32, self.shared_bytes, key.device, **arguments)

@@ -1,9 +1,10 @@
 """Fused runs: consecutive levels that a thread block computes alone, with activations in slots of shared memory.
 
-A run goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
-sample) computes a neuron. A slot holds a row from the level that computes it to that of its last reader, and is taken
-again from the level after that. Rows that come from before the run, or whose slot was needed by others, are copied
-from global memory in the level before they are read. Where slots don't suffice, the run ends.
+A run goes level by level, in rounds: in each, a warp computes one or several neurons. A *lane group* has a lane for
+each sample, and a neuron has one or several groups, which share its edges. A slot holds a row from the level that
+computes it to that of its last reader, and is taken again from the level after that. Rows that come from before the
+run, or whose slot was needed by others, are copied from global memory in the level before they are read. Where slots
+don't suffice, the run ends.
 
 Both directions have them: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
 the first, and it reads the deltas of its targets.
@@ -21,8 +22,6 @@ from fourward._arrays import BoolArray, IntArray
 from fourward._jit import cached_njit
 from fourward.plan._plan import Plan
 
-LANES = 8  #: samples in a block
-GROUPS = 32 // LANES  #: neurons that a warp computes at once
 PREFETCHED_ROUNDS = 4  #: rounds whose copies have begun, AHEAD in fused.cu
 #: A copy begins up to PREFETCHED_ROUNDS levels before its own, and a level may have a single round: the row must be
 #: stored before that, and a barrier passed.
@@ -31,23 +30,56 @@ BARRIER, COPY, HIDDEN, PARTIAL = 1 << 20, 1 << 21, 1 << 22, 1 << 23  #: flags of
 UNIT_WEIGHT = -2  #: in lines, instead of an edge: the weight is 1
 HEADER_WORDS = 8
 _CHUNKS, _HEADER_CHUNKS = 8, 4  # chunks in the rings of fused.cu
-_MIN_CHUNK_EDGES = 16 * GROUPS  # edges of a chunk, of which a line may have more
+_MIN_CHUNK_EDGES = 16  # edges of a lane group in a chunk, of which a line may have more
 
 
-def ring_bytes(k: int, itemsize: int) -> int:
-    """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in fused.cu."""
-    lines = _CHUNKS * max(_MIN_CHUNK_EDGES, GROUPS * k) * (4 + itemsize)
-    return lines + _HEADER_CHUNKS * PREFETCHED_ROUNDS * GROUPS * HEADER_WORDS * 4
+class BlockShape(NamedTuple):
+    """How a thread block computes fused levels."""
+
+    warps: int
+    k: int  #: edges of a lane group in a line
+    lanes: int = 8  #: samples in a block
+    parts: int = 1  #: lane groups that share the edges of a neuron
+
+    @property
+    def neurons(self) -> int:
+        """Neurons that a warp computes at once."""
+        return 32 // (self.lanes * self.parts)
+
+    @property
+    def width(self) -> int:
+        """Neurons that the block computes at once."""
+        return self.warps * self.neurons
+
+    @property
+    def edges(self) -> int:
+        """Edges of a neuron in a line."""
+        return self.k * self.parts
+
+    def ring_bytes(self, itemsize: int) -> int:
+        """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in fused.cu."""
+        lines = _CHUNKS * 32 // self.lanes * max(_MIN_CHUNK_EDGES, self.k) * (4 + itemsize)
+        return lines + _HEADER_CHUNKS * PREFETCHED_ROUNDS * self.neurons * HEADER_WORDS * 4
+
+    def slot_bytes(self, slots: int, itemsize: int) -> int:
+        """Bytes of shared memory for slots, with the one that is always 0; what follows them is aligned to 16 bytes."""
+        return -(-(slots + 1) * self.lanes * itemsize // 16) * 16
+
+    def shared_bytes(self, slots: int, itemsize: int) -> int:
+        """Bytes of shared memory of a block: slots and rings."""
+        return self.slot_bytes(slots, itemsize) + self.warps * self.ring_bytes(itemsize)
+
+    def max_slots(self, available: int) -> int:
+        """The slots for float32 sums that this many bytes of shared memory have room for."""
+        return (available - self.warps * self.ring_bytes(4)) // 16 * 16 // (self.lanes * 4) - 1
 
 
-def shared_bytes(warps: int, k: int, slots: int, itemsize: int) -> int:
-    """Bytes of shared memory of a block: slots, with the one that is always 0, and rings."""
-    return (slots + 1) * LANES * itemsize + warps * ring_bytes(k, itemsize)
+class FusedConfig(NamedTuple):
+    """Which levels are fused, and how."""
 
-
-def max_slots(warps: int, k: int, available: int) -> int:
-    """The slots for float32 sums that this many bytes of shared memory have room for."""
-    return (available - shared_bytes(warps, k, 0, 4)) // (LANES * 4)
+    runs: list[tuple[int, int]]  #: the first level of each run, and one after its last
+    block: BlockShape
+    slots: int  #: without the one that is always 0
 
 
 class Gather(NamedTuple):
@@ -76,8 +108,8 @@ class Streams(NamedTuple):
     runs: list[FusedRun]
     warp_lines: IntArray  #: (runs, warps) the first line of each warp, from the first line of its run
     headers: IntArray  #: (H, 8) int32: `Header` in fused.cu
-    lines: IntArray  #: (lines, 2, GROUPS, K) int32: byte offsets of slots for float32, then edges by their place in the
-    #: gather lists; -1: padding, UNIT_WEIGHT: a part of a sum
+    lines: IntArray  #: (lines, 2, neurons, edges) int32: byte offsets of slots for float32, then edges by their place
+    #: in the gather lists; -1: padding, UNIT_WEIGHT: a part of a sum
 
 
 def forward_gather(plan: Plan) -> Gather:
@@ -105,7 +137,7 @@ def _levels(plan: Plan) -> IntArray:
 
 
 def build_streams(
-    gather: Gather, runs: list[tuple[int, int]], fields: dict[str, IntArray], warps: int, k: int, slots: int
+    gather: Gather, runs: list[tuple[int, int]], fields: dict[str, IntArray], block: BlockShape, slots: int
 ) -> Streams:
     """Schedule fused runs.
 
@@ -114,11 +146,10 @@ def build_streams(
         runs: Levels low to high of each run that is wanted; one ends earlier where slots don't suffice, and another
             begins after the level that can't be fused.
         fields: By node: code, bias_index, node and hidden, as in the packed plan.
-        warps: Warps of a block.
-        k: Edges of a neuron in a line.
-        slots: Number of slots, without the one that is always 0; two for each lane group are for parts of sums.
+        block: How a block computes them.
+        slots: Number of slots, without the one that is always 0; two for each neuron of a round are for parts of sums.
     """
-    slots -= 2 * warps * GROUPS
+    slots -= 2 * block.width
     state = new_state(gather)
     fused: list[FusedRun] = []
     parts: list[tuple[IntArray, ...]] = []
@@ -128,16 +159,17 @@ def build_streams(
             schedule = _schedule(*gather, *state, low, high, slots)
             end = int(schedule[0])
             if end > low:
-                warp_lines, header, line = _emit(gather, schedule, state.edge_slot, fields, warps, k, slots)
-                rounds = len(header) // (warps * GROUPS)
+                warp_lines, header, line = _emit(gather, schedule, state.edge_slot, fields, block, slots)
+                rounds = len(header) // block.width
                 fused.append(FusedRun(low, end, rounds, headers, lines))
                 parts.append((warp_lines, header, line))
                 headers, lines = headers + len(header), lines + len(line)
             low = max(end, low) + 1  # the level in between is computed otherwise
             if end == high:
                 break
-    empty = np.zeros((0, warps), np.int32), np.zeros((0, 8), np.int32), np.zeros((0, 2, GROUPS, k), np.int32)
-    joined = [np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True)]
+    empty = (np.zeros((0, size), np.int32) for size in (block.warps, HEADER_WORDS))
+    no_lines = np.zeros((0, 2, block.neurons, block.edges), np.int32)
+    joined = [np.concatenate(arrays) for arrays in zip((*empty, no_lines), *parts, strict=True)]
     return Streams(fused, *joined)
 
 
@@ -161,35 +193,36 @@ def new_state(gather: Gather) -> State:
 
 
 def _emit(
-    gather: Gather, schedule: Any, edge_slot: IntArray, fields: dict[str, IntArray], warps: int, k: int, slots: int
+    gather: Gather, schedule: Any, edge_slot: IntArray, fields: dict[str, IntArray], block: BlockShape, slots: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """The streams of a run: the first line of each warp (1, warps), headers and lines."""
     _, item_start, item_node, item_slot = schedule
+    warps, neurons, k, sample_bytes = block.warps, block.neurons, block.edges, block.lanes * 4
     phase_start, node, slot, first_edge, count, partial = _split_items(
-        gather.start, item_start, item_node, item_slot, warps * GROUPS, k, slots + 1
+        gather.start, item_start, item_node, item_slot, block.width, k, slots + 1
     )
-    place, rounds, barriers = _place_items(phase_start, count, warps * GROUPS)
+    place, rounds, barriers = _place_items(phase_start, count, block.width)
     rounds = -(-rounds // PREFETCHED_ROUNDS) * PREFETCHED_ROUNDS
     iterations = np.zeros((rounds, warps), np.int64)  # the most that a neuron of the warp needs in a round
-    np.maximum.at(iterations.reshape(-1), place // GROUPS, -(-count // k))
+    np.maximum.at(iterations.reshape(-1), place // neurons, -(-count // k))
     first = np.concatenate(([0], np.cumsum(iterations.T.ravel())))  # line of each round of each warp, warps outermost
-    round_, warp, group = place // (warps * GROUPS), place // GROUPS % warps, place % GROUPS
+    round_, warp, neuron = place // block.width, place // neurons % warps, place % neurons
 
-    headers = np.zeros((warps, rounds, GROUPS, HEADER_WORDS), np.int32)
+    headers = np.zeros((warps, rounds, neurons, HEADER_WORDS), np.int32)
     headers[..., 1:3] = headers[..., 4] = headers[..., 6] = -1
     headers[..., 0] = iterations.T[:, :, None]
     headers[:, barriers, :, 0] |= BARRIER
-    at, copies = (warp, round_, group), node < 0
+    at, copies = (warp, round_, neuron), node < 0
     row = np.where(copies, -1 - node, node)
     flags = np.where(copies, COPY, fields["hidden"][row] * HIDDEN)
     headers[(*at, 0)] |= np.where(partial, PARTIAL, flags)
-    headers[(*at, 1)] = np.where(slot > 0, slot * LANES * 4, -1)
+    headers[(*at, 1)] = np.where(slot > 0, slot * sample_bytes, -1)
     for word, values in ((2, row), (3, fields["code"][row]), (4, fields["bias_index"][row]), (7, fields["node"][row])):
         headers[(*at, word)] = np.where(partial, -1, values)
 
-    lines = np.zeros((int(first[-1]), 2, GROUPS, k), np.int32)
+    lines = np.zeros((int(first[-1]), 2, neurons, k), np.int32)
     lines[:, 1] = -1
-    _fill_lines(lines, first_edge, count, group, first[warp * rounds + round_], edge_slot, LANES * 4)
+    _fill_lines(lines, first_edge, count, neuron, first[warp * rounds + round_], edge_slot, sample_bytes)
     return first[: warps * rounds : rounds].astype(np.int32)[None], headers.reshape(-1, HEADER_WORDS), lines
 
 

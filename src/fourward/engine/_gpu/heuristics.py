@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fourward.engine._gpu import cuda_kernels
-from fourward.engine._gpu.fused_schedule import GROUPS, max_slots
-from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, FusedConfig, Shape
+from fourward.engine._gpu.fused_schedule import BlockShape, FusedConfig
+from fourward.engine._gpu.packing import CSR, MAX_SEGMENT, TILED, Shape
 from fourward.engine._gpu.recurrent_packing import RecurrentShape
 from fourward.engine._gpu.tiling import TILE_SIZE, count_blocks, count_tiles
 from fourward.errors import pluralize
@@ -22,8 +22,9 @@ from fourward.plan.activations import ACTIVATIONS
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
 MAX_UNROLL = 32  #: steps of a sweep
 MAX_UNROLLED_ROWS = 128  #: rows of tiles in the unrolled steps of a forward sweep: more take too long to compile
-SATURATING_BATCH = 1056  #: one slice for each multiprocessor of an H200
+MULTIPROCESSORS = 132  #: of an H200
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
+SATURATING_BATCH = MULTIPROCESSORS * SLICE_WIDTH[TILED]
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
 MAX_FUSED_WIDTH = 1024  #: neurons of a level that one block computes in less time than a launch takes
@@ -74,9 +75,9 @@ def narrow_runs(plan: Plan, widest: int, shortest: int = 4) -> list[tuple[int, i
     return [(int(low), int(high)) for low, high in edges.reshape(-1, 2) if high - low >= shortest]
 
 
-def fused_config(runs: list[tuple[int, int]], warps: int, k: int) -> FusedConfig:
-    """FusedRuns of these levels, with all slots that shared memory has room for."""
-    return FusedConfig(runs, warps, k, max_slots(warps, k, FUSED_SHARED_BYTES))
+def fused_config(runs: list[tuple[int, int]], block: BlockShape) -> FusedConfig:
+    """Fused runs of these levels, with all slots that shared memory has room for."""
+    return FusedConfig(runs, block, block.max_slots(FUSED_SHARED_BYTES))
 
 
 def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
@@ -93,8 +94,8 @@ def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
     degree = level_edges[inside].sum() / width[inside].sum()
     k = 2 if degree < 3 else 4 if degree < 8 else 8
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
-    warps = min(max(1 << math.ceil(math.log2(max(load / GROUPS, 1))), 4), 16)
-    return fused_config(runs, warps, k)
+    warps = min(max(1 << math.ceil(math.log2(max(load / 4, 1))), 4), 16)
+    return fused_config(runs, BlockShape(warps, k))
 
 
 @lru_cache(maxsize=256)
@@ -120,8 +121,8 @@ def per_level_config(neurons: int, edges: int, batch: int) -> LaunchConfig:
 
 def estimate_fused_time(shape: Shape, batch: int) -> float:
     """Microseconds of a forward pass in CSR with fused levels on an H200."""
-    warps, waves = shape.fused_warps, -(-batch // SATURATING_BATCH)
-    rounds, lines = shape.fused_header_count / (warps * GROUPS), shape.fused_line_count / warps
+    warps, waves = shape.fused_warps, -(-batch // (MULTIPROCESSORS * shape.fused_lanes))
+    rounds, lines = shape.fused_header_count / shape.block.width, shape.fused_line_count / warps
     fused = (0.13 + 0.0075 * warps) * rounds + 0.1 * lines + 5.0 * shape.fused_count
     other_levels = shape.levels - shape.fused_levels
     return waves * fused + 3.0 * other_levels + 1.5e-6 * shape.edges * batch * other_levels / max(shape.levels, 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fourward._arrays import IntArray
-from fourward.engine._gpu.fused_schedule import backward_gather, build_streams, forward_gather
+from fourward.engine._gpu.fused_schedule import BlockShape, FusedConfig, backward_gather, build_streams, forward_gather
 from fourward.engine._gpu.tiling import TILE_SIZE, Tiles, count_blocks, cut_tiles
 from fourward.plan._plan import Plan
 
@@ -18,7 +18,7 @@ ALIGN = 16  #: elements; every field starts at a multiple of this
 TILED, CSR = 1, 2  #: layouts of a packed plan
 #: Version of both layouts; another number whenever a field of `Shape` changes, or MAX_DIRECT_INPUTS or MAX_SEGMENT, on
 #: which the contents of fields depend. An exported network may be run by newer kernels.
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 MAX_DIRECT_INPUTS = 8  #: up to so many inputs, kernels gather their weights directly, while all others are packed
 MAX_SEGMENT = 8  #: panels that one launch computes; more panels are several segments, with products between them
 
@@ -42,8 +42,10 @@ class Shape(NamedTuple):
     empty_tiles: int  #: forward slots without a tile
     backward_empty_tiles: int  #: backward slots without a tile
     levels: int
-    fused_warps: int  #: warps of a block; 0 if no levels are fused
-    fused_k: int  #: edges of a neuron in a line
+    fused_warps: int  #: the fields of `BlockShape`; 0 if no levels are fused
+    fused_k: int
+    fused_lanes: int
+    fused_parts: int
     fused_slots: int
     fused_count: int
     fused_levels: int
@@ -102,6 +104,11 @@ class Shape(NamedTuple):
         return hash((self.nodes, self.edges, self.code, self.codes))
 
     @property
+    def block(self) -> BlockShape:
+        """How a block computes fused levels."""
+        return BlockShape(self.fused_warps, self.fused_k, self.fused_lanes, self.fused_parts)
+
+    @property
     def direct_inputs(self) -> int:
         """Inputs whose weights kernels gather directly, up to the next power of two; 0 if there are too many."""
         return count_direct_inputs(self.inputs)
@@ -120,15 +127,6 @@ class Shape(NamedTuple):
 def count_direct_inputs(inputs: int) -> int:
     """See Shape.direct_inputs."""
     return 1 << (inputs - 1).bit_length() if 0 < inputs <= MAX_DIRECT_INPUTS else 0
-
-
-class FusedConfig(NamedTuple):
-    """Which levels are fused, and how; `fused_schedule` says what that means."""
-
-    runs: list[tuple[int, int]]  #: the first level of each run, and one after its last
-    warps: int
-    k: int  #: edges of a neuron in a line
-    slots: int
 
 
 def pack(plan: Plan, layout: int, fused: FusedConfig | None = None) -> tuple[Tensor, Shape]:
@@ -273,14 +271,15 @@ def _fused_fields(
     plan: Plan, config: FusedConfig, row_fields: dict[str, IntArray]
 ) -> tuple[dict[str, int], dict[str, IntArray]]:
     """Sizes, and fields by name."""
-    sizes = {"fused_warps": config.warps, "fused_k": config.k, "fused_slots": config.slots}
+    sizes = {f"fused_{name}": value for name, value in config.block._asdict().items()}
+    sizes["fused_slots"] = config.slots
     fields: dict[str, IntArray] = {}
     backwards = [(plan.num_levels - high, plan.num_levels - low) for low, high in reversed(config.runs)]
     for prefix, gather, runs in (
         ("", forward_gather(plan), config.runs),
         ("back_", backward_gather(plan), backwards),
     ):
-        streams = build_streams(gather, runs, row_fields, config.warps, config.k, config.slots)
+        streams = build_streams(gather, runs, row_fields, config.block, config.slots)
         sizes[f"{prefix}fused_count"] = len(streams.runs)
         if not prefix:
             sizes["fused_levels"] = sum(run.high - run.low for run in streams.runs)
