@@ -3,6 +3,7 @@
     python -m benchmarks.population                        # a few minutes on 2 cores
     python -m benchmarks.population --device cuda          # with a padded version in TensorNEAT's manner
     python -m benchmarks.population --members 10 --rows 4 100 --sizes 50,100 --generations 0
+    python -m benchmarks.population --rows 1000 --sizes 500,5000 --keep      # beside the other stored results
 
 Members are genomes of neat-python with tanh neurons, 8 inputs and 2 outputs. Rivals are a loop over FourWard,
 neat-python's own activation, and torch.func.vmap over stacked masked networks. A rival that takes too long is measured
@@ -13,6 +14,7 @@ population-gpu.json and population-gpu.md.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -326,7 +328,8 @@ def report(data: Mapping[str, Any]) -> str:
             share = f"{seconds / run['seconds']:.0%}" if part in run["parts"] else ""
             lines.append(f"| {part} | {seconds:.2f} | {share} |")
     environment = data["environment"]
-    lines += ["", f"{environment['processor']}, {environment['threads']} threads, commit {environment['commit']}."]
+    commits = dict.fromkeys(cell.get("commit", environment["commit"]) for cell in data["cells"])
+    lines += ["", f"{environment['processor']}, {environment['threads']} threads, commit {', '.join(commits)}."]
     return "\n".join([*lines, ""])
 
 
@@ -358,18 +361,21 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--sizes", nargs="+", default=SIZES, help="Pairs NODES,EDGES.")
     parser.add_argument("--generations", type=int, default=1000, help="Generations of XOR; 0: none.")
+    parser.add_argument("--keep", action="store_true", help="Keep stored results of other cells.")
     options = parser.parse_args(args)
     on_card = options.device != "cpu"
     rivals, clock = (RIVALS | PADDED, CudaClock()) if on_card else (RIVALS, HostClock())
-    data: dict[str, Any] = {"environment": describe_environment(), "cells": []}
-    name = "population-gpu" if on_card else "population"
+    name, environment = "population-gpu" if on_card else "population", describe_environment()
+    stored = json.loads((folder / f"{name}.json").read_text()) if options.keep else {}
+    data: dict[str, Any] = stored | {"environment": environment, "cells": stored.get("cells", [])}
     for nodes, edges in (map(int, size.split(",")) for size in options.sizes):
         for members in options.members:
             if members * edges > MOST_EDGES or (edges > 1000 and members < 1000):
                 continue
             for rows in options.rows:
                 cell = measure(Cell(members, nodes, edges, rows, options.device), rivals, clock)
-                data["cells"].append(cell)
+                others = [other for other in data["cells"] if any(other[key] != cell[key] for key in _WHAT)]
+                data["cells"] = sorted([*others, cell | {"commit": environment["commit"]}], key=_place)
                 ratio = cell["forward"]["neat-python"] / cell["forward"]["fourward"]
                 print(
                     f"{members:,} members of {edges:,} edges, {rows:,} rows: {ratio:,.0f} times neat-python", flush=True
@@ -381,6 +387,13 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
         print(f"{share:.0%} of {options.generations} generations is evaluation", flush=True)
         _write(name, data, folder)
     return data
+
+
+_WHAT = ("nodes", "edges", "members", "rows")
+
+
+def _place(cell: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(cell[key] for key in _WHAT)
 
 
 def _write(name: str, data: Mapping[str, Any], folder: Path) -> None:
