@@ -33,20 +33,19 @@ ROUNDS = 5
 BATCHES = {"tiled": (32, 512, 2048, 8192), "csr": (32, 512), "layouts": (32, 128, 512), "fused": (32, 256)}
 #: (unroll factor, warps, quads) of the tiled layout.
 TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
-#: Neurons of the widest level of fused runs, then the fields of `BlockShape`: (warps, edges of a lane group in a line,
-#: samples, lane groups of a neuron).
+#: (warps, edges of a neuron in a line, samples) of a block that computes fused levels.
 FUSED = (
-    (1024, 4, 2, 8, 1),
-    (1024, 16, 4, 8, 1),
-    (1024, 16, 8, 8, 1),
-    (1024, 4, 2, 4, 1),
-    (1024, 8, 4, 4, 1),
-    (1024, 8, 4, 4, 2),
-    (1024, 8, 4, 4, 4),
-    (1024, 16, 4, 8, 4),
-    (1024, 4, 4, 2, 2),
-    (1024, 4, 4, 2, 4),
-    (1024, 8, 2, 2, 8),
+    (4, 2, 8),
+    (16, 4, 8),
+    (16, 8, 8),
+    (4, 2, 4),
+    (8, 4, 4),
+    (2, 2, 2),
+    (4, 2, 2),
+    (8, 2, 2),
+    (4, 4, 2),
+    (8, 4, 2),
+    (4, 8, 2),
 )
 #: The fields of `heuristics.LaunchConfig`: (strategy, samples in a slice, unroll factor, warps, neurons at a time,
 #: quads), then for fused runs those of `FUSED`. A suite measures one layout; "layouts" compares them.
@@ -63,7 +62,7 @@ CONFIGS: dict[str, list[tuple[Any, ...]]] = {
         ("csr_persistent", 32, 8, 4, 8),
         ("csr_per_level", 32, 8, 4, 16),
         ("csr_per_level", 32, 32, 4, 4),
-        ("csr_fused", 32, 8, 4, 16, False, 512, 16, 4),
+        ("csr_fused", 32, 8, 4, 16, False, 16, 4, 8),
     ],
     "fused": [
         ("csr_per_level", 32, 8, 4, 16),
@@ -115,12 +114,12 @@ for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
     GRAPHS[_name] = "layouts", partial(wide_input_graph, _inputs, 200, _degree)
 
 
-def force_fused(plan: Plan, widest: int, *block: int) -> Any:
-    """Fused runs of all levels of at most so many neurons, with as many slots as shared memory has room for."""
+def force_fused(plan: Plan, *block: int) -> Any:
+    """Fused runs of all narrow levels, with as many slots as shared memory has room for."""
     from fourward.engine._gpu import heuristics
     from fourward.engine._gpu.fused_schedule import BlockShape
 
-    runs = heuristics.narrow_runs(plan, widest)
+    runs = heuristics.narrow_runs(plan, heuristics.MAX_FUSED_WIDTH)
     return heuristics.fused_config(runs, BlockShape(*block)) if runs else None
 
 
@@ -130,7 +129,7 @@ def build(dag: Dag, layout: int, fused: tuple[int, ...]) -> FourWard:
     from fourward.engine._gpu import engine
 
     vars(engine)["choose_layout"] = lambda _: layout
-    vars(engine)["choose_fused"] = lambda plan, _: force_fused(plan, *fused) if fused else None
+    vars(engine)["choose_fused"] = lambda plan, *_: force_fused(plan, *fused) if fused else None
     return FourWard(dag, seed=0, device="cuda")
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fourward import Dag, FourWard, generate
-from fourward.engine._gpu import engine, packing
+from fourward.engine._gpu import cuda_kernels, engine, packing
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from tests.engine.gpu import DEVICE, QUIET, make
@@ -128,10 +128,26 @@ def test_triton_from_another_distribution(monkeypatch):
     assert "not gpu: it needs Triton 3.6 or newer, and 3.2.0 is installed" in explain_half()
 
 
+def test_fused_levels_follow_the_batch(monkeypatch):
+    """Small batches get blocks of 2 samples and others blocks of 8, as exported programs of any batch have."""
+    monkeypatch.setattr(engine, "choose_layout", lambda plan: packing.CSR)
+    monkeypatch.setattr(engine, "FEW_SAMPLES", 3)
+    dag = generate.chain(12)
+    net, exact = make(dag, "tanh", seed=0), FourWard(dag, "tanh", engine="reference", device=DEVICE, seed=0)
+    if cuda_kernels.why_unavailable() is None:
+        assert [runner.shape.block.lanes for runner in (net.runner.few, net.runner.many)] == [2, 8]
+    for batch in (1, 3, 4, 9):
+        assert_near(net(x := torch.randn(batch, 1, device=DEVICE)), exact(x))
+    exported = torch.export.export(net, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}).module()
+    for batch in (2, 5):
+        assert_near(exported(x[:batch]), exact(x[:batch]))
+
+
 @pytest.mark.parametrize("layout", [packing.TILED, packing.CSR], ids=["tiled", "csr"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
 def test_fake_tensors_are_like_real_ones(layout, dtype, monkeypatch):
     monkeypatch.setattr(engine, "choose_layout", lambda plan: layout)
+    monkeypatch.setattr(engine, "choose_fused", lambda *_: None)
     dag = generate.erdos_renyi(40, 0.2, seed=0)
     net, x = (
         make(dag, seed=0, dtype=dtype, activation="gelu"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from fourward._arrays import BoolArray, IntArray, readonly
 from fourward._jit import cached_njit
+from fourward.graph._algorithms import sort_edges
 from fourward.graph._dag import Dag
 from fourward.graph._driven import add_feature_nodes
 from fourward.layering._layering import Layering, check_same_graph
@@ -172,9 +173,8 @@ def _sort_edges(dag: Dag, order: IntArray) -> tuple[IntArray, IntArray, IntArray
     """Position, edge, source and edge_start for an order other than the Dag's."""
     position = np.empty(dag.num_nodes, np.int32)
     position[order] = np.arange(dag.num_nodes, dtype=np.int32)
-    edge = np.lexsort((position[dag.source], position[dag.target]))
-    start = np.concatenate(([0], np.cumsum(dag.in_degree[order])))
-    return position, edge, position[dag.source[edge]], start
+    (source, _), start, edge = sort_edges(dag.source, dag.target, position)
+    return position, edge, position[source], start
 
 
 @cached_njit

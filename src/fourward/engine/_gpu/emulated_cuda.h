@@ -113,16 +113,6 @@ template <typename... P> static void call(void (*f)(P...), void **values) {
 static void __syncthreads() { emulation::wait(emulation::AT_BLOCK_BARRIER); }
 static void __syncwarp() { emulation::wait(emulation::AT_WARP_BARRIER); }
 
-// The value of the lane of this warp whose number differs in the bits of `distance`.
-template <typename T> static T shuffle_xor(T x, int distance) {
-    static T values[1024];
-    values[threadIdx.x] = x;
-    __syncwarp();
-    x = values[threadIdx.x ^ distance];
-    __syncwarp();
-    return x;
-}
-
 static void copy_async(void *shared, const void *global) { emulation::current().open_group.push_back({shared, global}); }
 static void end_group() {
     auto &fiber = emulation::current();

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from importlib import metadata
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fourward.engine._gpu.heuristics import choose_fused, choose_layout, describe, programs_per_member
+from fourward.engine._dropout import Dropout
+from fourward.engine._gpu.heuristics import FEW_SAMPLES, choose_fused, choose_layout, describe, programs_per_member
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
 from fourward.engine._gpu.population import GpuPopulationRunner
@@ -73,11 +74,15 @@ class Gpu(KernelEngine):
         return "Triton's interpreter is slow and for tests only" if request.device.type == "cpu" else None
 
     def prepare(self, plan: Plan) -> Runner:
-        """Pack the plan as tiles or as CSR."""
+        """Pack the plan as tiles or as CSR; with fused levels, for small batches and for large ones."""
 
         def prepare(plan: Plan) -> Runner:
             layout = choose_layout(plan)
-            return _GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout)), self.ops)
+            fused = choose_fused(plan, layout)
+            runner = _GpuRunner(plan, *pack(plan, layout, fused), self.ops)
+            if fused is None:
+                return runner
+            return _ByBatch(_GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout, True)), self.ops), runner)
 
         return prepare_pruned(plan, prepare)
 
@@ -103,3 +108,29 @@ class _GpuRunner(KernelRunner):
         if device.type == "cuda":
             reserve_rows(device)  # counters that a CUDA graph captured later must find
         return self
+
+
+class _ByBatch(Runner):
+    """A runner for batches of at most FEW_SAMPLES, and one for larger ones, which exported programs have for all."""
+
+    def __init__(self, few: Runner, many: Runner) -> None:
+        super().__init__()
+        self.few, self.many = few, many
+
+    def describe(self) -> str:
+        """The strategy for a batch of 128, and its reason."""
+        return self.few.describe()
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        custom: nn.ModuleList,
+        dropout: Dropout | None,
+        all_nodes: bool,
+    ) -> Tensor:
+        """Run one of the two."""
+        few = not torch.compiler.is_exporting() and x.shape[0] <= FEW_SAMPLES
+        runner = self.few if few else self.many
+        return runner(x, weight, bias, custom, dropout, all_nodes)  # type: ignore[no-any-return]

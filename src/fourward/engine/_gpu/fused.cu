@@ -3,10 +3,9 @@
 // A level costs what its longest chain of instructions takes, about 0.1 microseconds, where a launch costs 2. Blocks never
 // wait for each other. A row of LANES activations lives in a slot of shared memory from its level to that of its last
 // reader (`fused_schedule`), so that all gathers are reads of shared memory. What a warp has to do is a stream that it
-// copies ahead of itself into rings: per round a header for each of its NEURONS, then lines of edges. LANES lanes are a
-// group, and PARTS groups share a neuron: each has K of its edges in a line.
+// copies ahead of itself into rings: per round a header for each of its GROUPS neurons, then lines of edges, K for each.
 //
-// Macros: X, W, A are the types of activations, weights and sums; K, WARPS, LANES, PARTS; HAS_DROPOUT, SAVE_Z;
+// Macros: X, W, A are the types of activations, weights and sums; K, WARPS, LANES; HAS_DROPOUT, SAVE_Z;
 // ACTIVATE(code, z) and ACTIVATION_BACKWARD(code, z, a, grad) from the table of activations.
 
 #ifdef EMULATED
@@ -39,7 +38,6 @@ __device__ __forceinline__ void put(bfloat16_t *at, float x) {
 }
 __device__ __forceinline__ float bits_to_float(u32 bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ double bits_to_double(i64 bits) { return __longlong_as_double(bits); }
-__device__ __forceinline__ A shuffle_xor(A x, int distance) { return __shfl_xor_sync(0xFFFFFFFFu, x, distance); }
 
 // Copies of 16 bytes to shared memory that don't wait: groups of them, in order, are waited for.
 __device__ __forceinline__ void copy_async(void *shared, const void *global) {
@@ -79,14 +77,14 @@ enum { UNIT_WEIGHT = -2 }; // instead of an edge in plan_lines: a part of a sum,
 enum { ITERATIONS = (1 << 20) - 1, BARRIER = 1 << 20, COPY = 1 << 21, HIDDEN = 1 << 22, PARTIAL = 1 << 23 };
 
 enum {
-    NEURONS = 32 / (LANES * PARTS),
-    LINE_EDGES = 32 / LANES * K,                       // of one line: K of each group of a warp
+    GROUPS = 32 / LANES,                               // neurons that a warp computes at once
+    LINE_EDGES = GROUPS * K,                           // of one line: K of each neuron of a warp
     LINE_BYTES = LINE_EDGES * (4 + (int)sizeof(A)),    // slots, then weights
-    CHUNK_LINES = K >= 16 ? 1 : 16 / K,
+    CHUNK_LINES = LINE_EDGES >= 32 ? 2 : 64 / LINE_EDGES,
     CHUNK_BYTES = CHUNK_LINES * LINE_BYTES,
     CHUNKS = 8,                                        // of a ring of lines
     AHEAD = 4,                                         // rounds whose headers, and what they load, are in registers
-    HEADER_BYTES = NEURONS * (int)sizeof(Header),      // of one round
+    HEADER_BYTES = GROUPS * (int)sizeof(Header),       // of one round
     HEADER_CHUNK = AHEAD * HEADER_BYTES,
     HEADER_CHUNKS = 4,
     RING_BYTES = CHUNKS * CHUNK_BYTES + HEADER_CHUNKS * HEADER_CHUNK, // of a warp
@@ -123,10 +121,10 @@ extern "C" __global__ void fill_streams(const i64 *table, int weight_slot, int b
 
 // Consecutive numbers of shared memory, as wide as its words are read at once.
 template <int COUNT, typename T> __device__ __forceinline__ void read_vector(T *to, const T *from) {
-    enum { WIDTH = COUNT * sizeof(T) % 16 == 0 ? 16 : 8, WORDS = COUNT * sizeof(T) / WIDTH };
+    enum { WIDTH = COUNT * sizeof(T) % 16 == 0 ? 16 : 8, PARTS = COUNT * sizeof(T) / WIDTH };
     struct alignas(WIDTH) Word { T values[WIDTH / sizeof(T)]; };
     #pragma unroll
-    for (int i = 0; i < WORDS; ++i) {
+    for (int i = 0; i < PARTS; ++i) {
         const Word word = ((const Word *)from)[i];
         #pragma unroll
         for (int j = 0; j < WIDTH / (int)sizeof(T); ++j) to[i * (WIDTH / (int)sizeof(T)) + j] = word.values[j];
@@ -140,7 +138,7 @@ struct Stream {
     const char *lines;
     int lane;
     u32 line;            // the next one to be read
-    int slots[K];        // of the group of this lane: the line that was read last
+    int slots[K];        // of the neuron of this lane: the line that was read last
     A weights[K];
 
     __device__ __forceinline__ void request_lines(u32 chunk) {
@@ -178,7 +176,7 @@ struct Stream {
     __device__ __forceinline__ Header read_header(u32 round) {
         const u32 place = round % (u32)(AHEAD * HEADER_CHUNKS);
         const char *at = ring + CHUNKS * CHUNK_BYTES + place * HEADER_BYTES;
-        return ((const Header *)at)[lane / (LANES * PARTS)];
+        return ((const Header *)at)[lane / LANES];
     }
 
     // Before the rounds 4 c to 4 c + 3, while which the headers of chunk c + 1 are read. Those of chunk c are in
@@ -198,12 +196,8 @@ struct Stream {
         read_line();
     }
 
-    // Whether this lane is in the first group of its neuron, which has all to do but sums.
-    __device__ __forceinline__ bool first() { return PARTS == 1 || lane / LANES % PARTS == 0; }
-
     // The sum over the edges of a round, for the neuron and the sample of this lane.
-    __device__ __forceinline__ A gather(const char *mine, int iterations, A start) {
-        A total = first() ? start : (A)0;
+    __device__ __forceinline__ A gather(const char *mine, int iterations, A total) {
         #pragma unroll 1
         for (int i = 0; i < iterations; ++i) {
             A values[K], w[K];
@@ -215,8 +209,6 @@ struct Stream {
             #pragma unroll
             for (int k = 0; k < K; ++k) total += w[k] * values[k];
         }
-        #pragma unroll
-        for (int distance = LANES; distance < LANES * PARTS; distance *= 2) total += shuffle_xor(total, distance);
         return total;
     }
 };
@@ -251,9 +243,8 @@ __device__ __forceinline__ A dropout_scale(const Header &h, const i64 *key, int 
     stream.lane = lane;                                                                                                 \
     stream.ring = shared + slot_bytes + warp * RING_BYTES;                                                              \
     const char *scratch = (const char *)table[2 + scratch_slot];                                                        \
-    stream.headers = scratch + (first_header + (i64)warp * rounds * NEURONS) * sizeof(Header);                          \
+    stream.headers = scratch + (first_header + (i64)warp * rounds * GROUPS) * sizeof(Header);                           \
     stream.lines = scratch + headers * sizeof(Header) + (first_line + warp_lines[warp]) * LINE_BYTES;                   \
-    const bool first = stream.first();                                                                                  \
     stream.begin();                                                                                                     \
     __syncthreads();
 
@@ -269,7 +260,7 @@ fused_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, 
     #pragma unroll
     for (int j = 0; j < AHEAD; ++j) {
         ahead[j] = stream.read_header(j);
-        loaded[j] = first && ahead[j].iterations & COPY ? (A)to_sum(values[(i64)ahead[j].row * BLOCK_B]) : (A)0;
+        loaded[j] = ahead[j].iterations & COPY ? (A)to_sum(values[(i64)ahead[j].row * BLOCK_B]) : (A)0;
     }
     for (int round = 0; round < rounds; round += AHEAD) {
         stream.next_headers(round);
@@ -279,17 +270,16 @@ fused_forward(const i64 *table, int saved_slot, int key_slot, int scratch_slot, 
             const Header h = ahead[j];
             A a = loaded[j];
             ahead[j] = stream.read_header(round + j + AHEAD);
-            if (first && round + j + AHEAD < rounds && ahead[j].iterations & COPY)
-                loaded[j] = to_sum(values[(i64)ahead[j].row * BLOCK_B]);
+            if (round + j + AHEAD < rounds && ahead[j].iterations & COPY) loaded[j] = to_sum(values[(i64)ahead[j].row * BLOCK_B]);
             const A z = stream.gather(mine, h.iterations & ITERATIONS, *(const A *)h.bias);
-            if (first && h.row >= 0 && !(h.iterations & COPY)) {
+            if (h.row >= 0 && !(h.iterations & COPY)) {
                 a = ACTIVATE(h.code, z);
                 if (HAS_DROPOUT) a *= dropout_scale(h, key, sample, threshold, p_bits);
                 put(values + (i64)h.row * BLOCK_B, a);
                 if (SAVE_Z) put(z_values + (i64)h.row * BLOCK_B, z);
             }
             if (h.iterations & PARTIAL) a = z;
-            if (first && h.slot >= 0) *(A *)(mine + h.slot) = a;
+            if (h.slot >= 0) *(A *)(mine + h.slot) = a;
             if (h.iterations & BARRIER) __syncthreads();
         }
     }
@@ -310,9 +300,9 @@ fused_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot,
     {                                                                                                                   \
         const Header &n = ahead[j];                                                                                     \
         loaded[j] = loaded_z[j] = loaded_grad[j] = 0;                                                                   \
-        if (first && n.iterations & COPY) {                                                                             \
+        if (n.iterations & COPY) {                                                                                      \
             loaded[j] = deltas[(i64)n.row * BLOCK_B];                                                                   \
-        } else if (first && n.row >= 0) {                                                                               \
+        } else if (n.row >= 0) {                                                                                        \
             loaded[j] = to_sum(values[(i64)n.row * BLOCK_B]);                                                           \
             if (SAVE_Z) loaded_z[j] = to_sum(z_values[(i64)n.row * BLOCK_B]);                                           \
             if (n.column >= 0 && sample < B) loaded_grad[j] = to_sum(out_grad[n.column]);                               \
@@ -334,7 +324,7 @@ fused_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot,
             ahead[j] = stream.read_header(round + j + AHEAD);
             if (round + j + AHEAD < rounds) LOAD(j)
             A s = stream.gather(mine, h.iterations & ITERATIONS, (A)0) + grad;
-            if (first && h.row >= 0 && !(h.iterations & COPY)) {
+            if (h.row >= 0 && !(h.iterations & COPY)) {
                 if (HAS_DROPOUT) {
                     // Stored is scale * f(z): the derivative needs f(z). Where scale is 0, so is the result.
                     const A scale = dropout_scale(h, key, sample, threshold, p_bits);
@@ -345,7 +335,7 @@ fused_backward(const i64 *table, int saved_slot, int key_slot, int scratch_slot,
                 deltas[(i64)h.row * BLOCK_B] = d;
             }
             if (h.iterations & PARTIAL) d = s;
-            if (first && h.slot >= 0) *(A *)(mine + h.slot) = d;
+            if (h.slot >= 0) *(A *)(mine + h.slot) = d;
             if (h.iterations & BARRIER) __syncthreads();
         }
     }

@@ -80,7 +80,7 @@ def _module(
     has_dropout: bool, save_z: bool, device: torch.device,
 ) -> CudaModule:  # fmt: skip
     types = {"X": _CPP_TYPES[x], "W": _CPP_TYPES[weight], "A": _CPP_TYPES[acc]}
-    sizes = {"K": block.k, "WARPS": block.warps, "LANES": block.lanes, "PARTS": block.parts, "BLOCK_B": block_b}
+    sizes = {"K": block.k, "WARPS": block.warps, "LANES": block.lanes, "BLOCK_B": block_b}
     flags = {"HAS_DROPOUT": has_dropout, "SAVE_Z": save_z}
     factors = {"NODE_FACTOR": f"{NODE_FACTOR}u", "SAMPLE_FACTOR": f"{SAMPLE_FACTOR}u"}
     numbers = {name: str(int(value)) for name, value in (sizes | flags).items()}
@@ -128,7 +128,7 @@ class FusedRuns:
         name, signature = ("fused_backward", _BACKWARD) if backward else ("fused_forward", _FORWARD)
         self.kernel = module.kernel(name, signature, self.shared_bytes)
         # Rings read beyond the last stream, by a ring at most.
-        self.line_edges = block.neurons * block.edges
+        self.line_edges = block.groups * block.k
         stream_bytes = self.headers * HEADER_WORDS * 4 + self.lines * self.line_edges * (4 + size)
         self.scratch_bytes = stream_bytes + block.ring_bytes(size)
 

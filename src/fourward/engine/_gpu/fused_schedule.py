@@ -1,10 +1,9 @@
 """Fused runs: consecutive levels that a thread block computes alone, with activations in slots of shared memory.
 
-A run goes level by level, in rounds: in each, a warp computes one or several neurons. A *lane group* has a lane for
-each sample, and a neuron has one or several groups, which share its edges. A slot holds a row from the level that
-computes it to that of its last reader, and is taken again from the level after that. Rows that come from before the
-run, or whose slot was needed by others, are copied from global memory in the level before they are read. Where slots
-don't suffice, the run ends.
+A run goes level by level, in rounds: in each, a *lane group* (the lanes of a warp that share a neuron, one for each
+sample) computes a neuron. A slot holds a row from the level that computes it to that of its last reader, and is taken
+again from the level after that. Rows that come from before the run, or whose slot was needed by others, are copied
+from global memory in the level before they are read. Where slots don't suffice, the run ends.
 
 Both directions have them: forward, a neuron reads the rows of its sources; backward, levels are taken from the last to
 the first, and it reads the deltas of its targets.
@@ -30,36 +29,30 @@ BARRIER, COPY, HIDDEN, PARTIAL = 1 << 20, 1 << 21, 1 << 22, 1 << 23  #: flags of
 UNIT_WEIGHT = -2  #: in lines, instead of an edge: the weight is 1
 HEADER_WORDS = 8
 _CHUNKS, _HEADER_CHUNKS = 8, 4  # chunks in the rings of fused.cu
-_MIN_CHUNK_EDGES = 16  # edges of a lane group in a chunk, of which a line may have more
+_MIN_CHUNK_EDGES, _MIN_CHUNK_LINES = 64, 2
 
 
 class BlockShape(NamedTuple):
     """How a thread block computes fused levels."""
 
     warps: int
-    k: int  #: edges of a lane group in a line
-    lanes: int = 8  #: samples in a block
-    parts: int = 1  #: lane groups that share the edges of a neuron
+    k: int  #: edges of a neuron in a line
+    lanes: int  #: samples
 
     @property
-    def neurons(self) -> int:
+    def groups(self) -> int:
         """Neurons that a warp computes at once."""
-        return 32 // (self.lanes * self.parts)
+        return 32 // self.lanes
 
     @property
     def width(self) -> int:
         """Neurons that the block computes at once."""
-        return self.warps * self.neurons
-
-    @property
-    def edges(self) -> int:
-        """Edges of a neuron in a line."""
-        return self.k * self.parts
+        return self.warps * self.groups
 
     def ring_bytes(self, itemsize: int) -> int:
         """Bytes of shared memory for what a warp reads ahead, with sums of this size: RING_BYTES in fused.cu."""
-        lines = _CHUNKS * 32 // self.lanes * max(_MIN_CHUNK_EDGES, self.k) * (4 + itemsize)
-        return lines + _HEADER_CHUNKS * PREFETCHED_ROUNDS * self.neurons * HEADER_WORDS * 4
+        lines = _CHUNKS * max(_MIN_CHUNK_EDGES, _MIN_CHUNK_LINES * self.groups * self.k) * (4 + itemsize)
+        return lines + _HEADER_CHUNKS * PREFETCHED_ROUNDS * self.groups * HEADER_WORDS * 4
 
     def slot_bytes(self, slots: int, itemsize: int) -> int:
         """Bytes of shared memory for slots, with the one that is always 0; what follows them is aligned to 16 bytes."""
@@ -108,7 +101,7 @@ class Streams(NamedTuple):
     runs: list[FusedRun]
     warp_lines: IntArray  #: (runs, warps) the first line of each warp, from the first line of its run
     headers: IntArray  #: (H, 8) int32: `Header` in fused.cu
-    lines: IntArray  #: (lines, 2, neurons, edges) int32: byte offsets of slots for float32, then edges by their place
+    lines: IntArray  #: (lines, 2, GROUPS, K) int32: byte offsets of slots for float32, then edges by their place
     #: in the gather lists; -1: padding, UNIT_WEIGHT: a part of a sum
 
 
@@ -147,7 +140,7 @@ def build_streams(
             begins after the level that can't be fused.
         fields: By node: code, bias_index, node and hidden, as in the packed plan.
         block: How a block computes them.
-        slots: Number of slots, without the one that is always 0; two for each neuron of a round are for parts of sums.
+        slots: Number of slots, without the one that is always 0; two for each lane group are for parts of sums.
     """
     slots -= 2 * block.width
     state = new_state(gather)
@@ -168,7 +161,7 @@ def build_streams(
             if end == high:
                 break
     empty = (np.zeros((0, size), np.int32) for size in (block.warps, HEADER_WORDS))
-    no_lines = np.zeros((0, 2, block.neurons, block.edges), np.int32)
+    no_lines = np.zeros((0, 2, block.groups, block.k), np.int32)
     joined = [np.concatenate(arrays) for arrays in zip((*empty, no_lines), *parts, strict=True)]
     return Streams(fused, *joined)
 
@@ -197,32 +190,32 @@ def _emit(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """The streams of a run: the first line of each warp (1, warps), headers and lines."""
     _, item_start, item_node, item_slot = schedule
-    warps, neurons, k, sample_bytes = block.warps, block.neurons, block.edges, block.lanes * 4
+    warps, groups, k, row_bytes = block.warps, block.groups, block.k, block.lanes * 4
     phase_start, node, slot, first_edge, count, partial = _split_items(
         gather.start, item_start, item_node, item_slot, block.width, k, slots + 1
     )
     place, rounds, barriers = _place_items(phase_start, count, block.width)
     rounds = -(-rounds // PREFETCHED_ROUNDS) * PREFETCHED_ROUNDS
     iterations = np.zeros((rounds, warps), np.int64)  # the most that a neuron of the warp needs in a round
-    np.maximum.at(iterations.reshape(-1), place // neurons, -(-count // k))
+    np.maximum.at(iterations.reshape(-1), place // groups, -(-count // k))
     first = np.concatenate(([0], np.cumsum(iterations.T.ravel())))  # line of each round of each warp, warps outermost
-    round_, warp, neuron = place // block.width, place // neurons % warps, place % neurons
+    round_, warp, group = place // block.width, place // groups % warps, place % groups
 
-    headers = np.zeros((warps, rounds, neurons, HEADER_WORDS), np.int32)
+    headers = np.zeros((warps, rounds, groups, HEADER_WORDS), np.int32)
     headers[..., 1:3] = headers[..., 4] = headers[..., 6] = -1
     headers[..., 0] = iterations.T[:, :, None]
     headers[:, barriers, :, 0] |= BARRIER
-    at, copies = (warp, round_, neuron), node < 0
+    at, copies = (warp, round_, group), node < 0
     row = np.where(copies, -1 - node, node)
     flags = np.where(copies, COPY, fields["hidden"][row] * HIDDEN)
     headers[(*at, 0)] |= np.where(partial, PARTIAL, flags)
-    headers[(*at, 1)] = np.where(slot > 0, slot * sample_bytes, -1)
+    headers[(*at, 1)] = np.where(slot > 0, slot * row_bytes, -1)
     for word, values in ((2, row), (3, fields["code"][row]), (4, fields["bias_index"][row]), (7, fields["node"][row])):
         headers[(*at, word)] = np.where(partial, -1, values)
 
-    lines = np.zeros((int(first[-1]), 2, neurons, k), np.int32)
+    lines = np.zeros((int(first[-1]), 2, groups, k), np.int32)
     lines[:, 1] = -1
-    _fill_lines(lines, first_edge, count, neuron, first[warp * rounds + round_], edge_slot, sample_bytes)
+    _fill_lines(lines, first_edge, count, group, first[warp * rounds + round_], edge_slot, row_bytes)
     return first[: warps * rounds : rounds].astype(np.int32)[None], headers.reshape(-1, HEADER_WORDS), lines
 
 

@@ -29,6 +29,7 @@ GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
 MAX_FUSED_WIDTH = 1024  #: neurons of a level that one block computes in less time than a launch takes
 FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
+FEW_SAMPLES = 2 * MULTIPROCESSORS  #: samples of which blocks take 2 each, instead of 8
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
@@ -80,8 +81,8 @@ def fused_config(runs: list[tuple[int, int]], block: BlockShape) -> FusedConfig:
     return FusedConfig(runs, block, block.max_slots(FUSED_SHARED_BYTES))
 
 
-def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
-    """The levels that are fused; None if there are none."""
+def choose_fused(plan: Plan, layout: int, few: bool = False) -> FusedConfig | None:
+    """The levels that are fused, for batches of at most FEW_SAMPLES or for all; None if there are none."""
     if layout == TILED or cuda_kernels.why_unavailable() is not None:
         return None
     runs = narrow_runs(plan, MAX_FUSED_WIDTH)
@@ -92,10 +93,15 @@ def choose_fused(plan: Plan, layout: int) -> FusedConfig | None:
     level_edges = np.add.reduceat(neuron_edges, plan.level_start[:-1] - plan.dag.num_inputs)
     inside = np.concatenate([np.arange(low, high) for low, high in runs])
     degree = level_edges[inside].sum() / width[inside].sum()
-    k = 2 if degree < 3 else 4 if degree < 8 else 8
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
-    warps = min(max(1 << math.ceil(math.log2(max(load / 4, 1))), 4), 16)
-    return fused_config(runs, BlockShape(warps, k))
+    if few:
+        return fused_config(runs, BlockShape(_warps(load / 16, 2, 8), 2 if degree < 3 else 4, 2))
+    return fused_config(runs, BlockShape(_warps(load / 4, 4, 16), 2 if degree < 3 else 4 if degree < 8 else 8, 8))
+
+
+def _warps(load: float, least: int, most: int) -> int:
+    """The next power of two."""
+    return min(max(1 << math.ceil(math.log2(max(load, 1))), least), most)
 
 
 @lru_cache(maxsize=256)

@@ -45,7 +45,6 @@ class Shape(NamedTuple):
     fused_warps: int  #: the fields of `BlockShape`; 0 if no levels are fused
     fused_k: int
     fused_lanes: int
-    fused_parts: int
     fused_slots: int
     fused_count: int
     fused_levels: int
@@ -106,7 +105,7 @@ class Shape(NamedTuple):
     @property
     def block(self) -> BlockShape:
         """How a block computes fused levels."""
-        return BlockShape(self.fused_warps, self.fused_k, self.fused_lanes, self.fused_parts)
+        return BlockShape(self.fused_warps, self.fused_k, self.fused_lanes)
 
     @property
     def direct_inputs(self) -> int:
