@@ -3,6 +3,7 @@
     python -m benchmarks.sparse                      # two cores, about ten minutes
     python -m benchmarks.sparse --device cuda        # a GPU
     python -m benchmarks.sparse --quick              # a small rung, a density and a size of each
+    python -m benchmarks.sparse --parts layers --densities 0.05 --keep     # beside the other stored results
 
 **The ladder** is that of the code of Liu et al. (2021), for which they publish minutes: 3,312 features, three hidden
 layers, 5 classes, epsilon 20, 135 rows, batches of 2, SGD with momentum and weight decay, and after each epoch the
@@ -22,12 +23,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import operator
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -340,11 +342,13 @@ def call(words: list[str]) -> dict[str, Any]:
     return memory(arguments[0], float(arguments[1]), arguments[2])
 
 
-def measurements(device: str, quick: bool, parts: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def measurements(
+    device: str, quick: bool, parts: list[str], densities: Sequence[float]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """The results of each part, one after another."""
     for edges in EDITED[: 1 if quick else None] if "edits" in parts else ():
         yield "edits", edits(edges, device)
-    for density in DENSITIES[: 1 if quick else None] if "layers" in parts else ():
+    for density in densities[: 1 if quick else None] if "layers" in parts else ():
         cell = compare(density, device)
         peak = {name: in_fresh_process("memory", name, density, device) for name in CONTESTANTS}
         yield "layers", cell | {"memory": peak}
@@ -352,6 +356,9 @@ def measurements(device: str, quick: bool, parts: list[str]) -> Iterator[tuple[s
     for hidden, (minutes, epochs) in rungs:
         result = in_fresh_process("climb", hidden, epochs, device)
         yield "ladder", {"hidden": hidden, "published": 60 * minutes} | result
+
+
+_PLACES = {"ladder": "hidden", "layers": "density", "edits": "edges"}  # what distinguishes the cells of each part
 
 
 def format_report(folder: Path) -> str:
@@ -364,7 +371,12 @@ def format_report(folder: Path) -> str:
         path = folder / f"{name}.json"
         if path.exists():
             stored = json.loads(path.read_text())
-            text += [f"## {stored['environment'].get('card', 'CPU')}", format_environment(stored["environment"])]
+            environment = stored["environment"]
+            commits = dict.fromkeys(
+                cell.get("commit", environment["commit"]) for part in _PLACES for cell in stored[part]
+            )
+            text += [f"## {environment.get('card', 'CPU')}"]
+            text += [format_environment(environment | {"commit": ", ".join(commits)})]
             tables = {"ladder": _ladder_table, "layers": _layers_table, "edits": _edits_table}
             text += [table(stored[part]) for part, table in tables.items() if stored[part]]
     return "\n\n".join(text) + "\n"
@@ -421,6 +433,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     parser.add_argument(
         "--parts", nargs="+", choices=("edits", "layers", "ladder"), default=["edits", "layers", "ladder"]
     )
+    parser.add_argument("--densities", nargs="+", type=float, default=DENSITIES)
+    parser.add_argument("--keep", action="store_true", help="keep stored results of other measurements")
     parser.add_argument("--call", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(args)
     warnings.filterwarnings("ignore", "Sparse")  # torch says that its CSR matrices are in beta
@@ -431,9 +445,14 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     environment, name = describe_environment(), "sparse"
     if options.device == "cuda":
         environment["card"], name = torch.cuda.get_device_name(), "sparse-cuda"
-    stored: dict[str, Any] = {"environment": environment, "ladder": [], "layers": [], "edits": []}
-    for part, cell in measurements(options.device, options.quick, options.parts):
-        stored[part].append(cell)
+    stored: dict[str, Any] = {part: [] for part in _PLACES}
+    if options.keep:
+        stored |= json.loads((folder / f"{name}.json").read_text())
+    stored["environment"] = environment
+    for part, cell in measurements(options.device, options.quick, options.parts, options.densities):
+        place, commit = _PLACES[part], {"commit": environment["commit"]}
+        others = [other for other in stored[part] if other[place] != cell[place]]
+        stored[part] = sorted([*others, cell | commit], key=operator.itemgetter(place))
         print(part, json.dumps({key: value for key, value in cell.items() if key not in ("all", "epochs")}), flush=True)
         write_results(name, stored, folder)
         write_page("sparse", format_report(folder), folder)
