@@ -36,6 +36,7 @@ TILED = ((32, 4, True), (16, 4, True), (16, 4, False), (16, 2, False))
 #: (warps, edges of a neuron in a line, samples) of a block that computes fused levels.
 FUSED = (
     (4, 2, 8),
+    (16, 2, 8),
     (16, 4, 8),
     (16, 8, 8),
     (4, 2, 4),
