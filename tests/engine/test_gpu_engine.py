@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fourward import Dag, FourWard, generate
-from fourward.engine._gpu import cuda_kernels, engine, packing
+from fourward.engine._gpu import engine, packing
+from fourward.engine._gpu.fused_schedule import BlockShape, FusedConfig
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
 from tests.engine.gpu import DEVICE, QUIET, make
@@ -130,15 +131,19 @@ def test_triton_from_another_distribution(monkeypatch):
 
 def test_fused_levels_follow_the_batch(monkeypatch):
     """Small batches get blocks of 2 samples and others blocks of 8, as exported programs of any batch have."""
+
+    def choose_fused(plan, layout, few):
+        return FusedConfig([(0, plan.num_levels)], BlockShape(2, 2, 2 if few else 8), 100)
+
     monkeypatch.setattr(engine, "choose_layout", lambda plan: packing.CSR)
+    monkeypatch.setattr(engine, "choose_fused", choose_fused)
     monkeypatch.setattr(engine, "FEW_SAMPLES", 3)
     dag = generate.chain(12)
     net, exact = make(dag, "tanh", seed=0), FourWard(dag, "tanh", engine="reference", device=DEVICE, seed=0)
-    if cuda_kernels.why_unavailable() is None:
-        assert [runner.shape.block.lanes for runner in (net.runner.few, net.runner.many)] == [2, 8]
     for batch in (1, 3, 4, 9):
         assert_near(net(x := torch.randn(batch, 1, device=DEVICE)), exact(x))
-    exported = torch.export.export(net, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}).module()
+    assert [runner.shape.fused_lanes for runner in (net.runner.few, net.runner.many)] == [2, 8]
+    exported = torch.export.export(net, (x[:2],), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}).module()
     for batch in (2, 5):
         assert_near(exported(x[:batch]), exact(x[:batch]))
 

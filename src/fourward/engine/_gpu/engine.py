@@ -78,11 +78,9 @@ class Gpu(KernelEngine):
 
         def prepare(plan: Plan) -> Runner:
             layout = choose_layout(plan)
-            fused = choose_fused(plan, layout)
-            runner = _GpuRunner(plan, *pack(plan, layout, fused), self.ops)
-            if fused is None:
-                return runner
-            return _ByBatch(_GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout, True)), self.ops), runner)
+            many, few = (choose_fused(plan, layout, small) for small in (False, True))
+            runner = _GpuRunner(plan, *pack(plan, layout, many), self.ops)
+            return runner if few is None else _ByBatch(_GpuRunner(plan, *pack(plan, layout, few), self.ops), runner)
 
         return prepare_pruned(plan, prepare)
 

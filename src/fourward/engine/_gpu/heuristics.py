@@ -29,7 +29,8 @@ GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
 MAX_FUSED_WIDTH = 1024  #: neurons of a level that one block computes in less time than a launch takes
 FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
-FEW_SAMPLES = 2 * MULTIPROCESSORS  #: samples of which blocks take 2 each, instead of 8
+FEW_SAMPLES = 2 * MULTIPROCESSORS  #: batches up to which blocks take 2 samples each, instead of 8
+LEAST_FUSED_BY_TWO = 64  #: fused levels that make a second packed plan, for such batches, worth its memory
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
@@ -82,7 +83,13 @@ def fused_config(runs: list[tuple[int, int]], block: BlockShape) -> FusedConfig:
 
 
 def choose_fused(plan: Plan, layout: int, few: bool = False) -> FusedConfig | None:
-    """The levels that are fused, for batches of at most FEW_SAMPLES or for all; None if there are none."""
+    """The levels that are fused; None if there are none.
+
+    Args:
+        plan: The plan.
+        layout: Its layout.
+        few: For batches of at most FEW_SAMPLES; None if they need nothing else than other batches.
+    """
     if layout == TILED or cuda_kernels.why_unavailable() is not None:
         return None
     runs = narrow_runs(plan, MAX_FUSED_WIDTH)
@@ -94,6 +101,8 @@ def choose_fused(plan: Plan, layout: int, few: bool = False) -> FusedConfig | No
     inside = np.concatenate([np.arange(low, high) for low, high in runs])
     degree = level_edges[inside].sum() / width[inside].sum()
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
+    if few and (load <= 16 or len(inside) < LEAST_FUSED_BY_TWO):
+        return None
     if few:
         return fused_config(runs, BlockShape(_warps(load / 16, 2, 8), 2 if degree < 3 else 4, 2))
     return fused_config(runs, BlockShape(_warps(load / 4, 4, 16), 2 if degree < 3 else 4 if degree < 8 else 8, 8))
