@@ -245,4 +245,5 @@ def describe_recurrent(shape: RecurrentShape) -> str:
             f"CSR: one persistent program for each slice of the batch takes all steps: {shape.levels:,} levels a step, "
             "which are narrow"
         )
-    return f"CSR: one launch for each of {pluralize(shape.levels, 'level')} of a step at a batch of 128"
+    launches = f"CSR: one launch for each of {pluralize(shape.levels, 'level')} of a step at a batch of 128"
+    return launches if shape.levels == 1 else f'{launches}; with every edge delayed (feedback="all") it would be one'
