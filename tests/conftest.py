@@ -1,3 +1,4 @@
+import gc
 import os
 
 import pytest
@@ -10,6 +11,13 @@ if not torch.cuda.is_available():  # Triton's interpreter replaces the GPU; it c
 settings.register_profile("fourward", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("fourward")
 torch.set_num_threads(1)  # tiny shapes; and a machine that is shared stays quick
+
+gc.disable()  # while tests are collected: garbage is searched for in what stays, for a quarter of that time
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after -k has chosen
