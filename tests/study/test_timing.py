@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from fourward.study._limits import CutOff, one_line, time_limit
+from fourward.study._limits import CutOff, frozen_heap, one_line, time_limit
 from fourward.study._timing import (
     HostClock,
     LaunchClock,
@@ -193,6 +193,13 @@ def test_garbage_is_collected_between_runs_and_not_time_limit():
         pass
     assert set(states) == {False}
     assert gc.isenabled()
+
+
+def test_what_the_caller_froze_stays_frozen():
+    gc.freeze()
+    with frozen_heap():
+        pass
+    assert gc.get_freeze_count() > 0
 
 
 def test_an_import_is_not_interrupted(tmp_path, monkeypatch):
