@@ -7,7 +7,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -64,8 +64,9 @@ def _run(args: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+@cache
 def _build_command() -> Any:
-    """All commands, as a click group."""
+    """All commands, as a click group, which takes 20 ms to build."""
     require("typer", "cli")
     import typer
 
