@@ -17,7 +17,8 @@ from triton.runtime import interpreter
 _patch_language, _block_init = interpreter._patch_lang, core.block_type.__init__
 _broadcast = TritonSemantic.broadcast_impl_value
 _patched: set[tuple[str, ...]] = set()  # the modules that were patched during the launch that is running
-_block_types: dict[tuple[str | int, ...], dict[str, object]] = {}  # attributes, by the type of elements and the shape
+_block_types: dict[tuple[str, tuple[int, ...]], dict[str, object]] = {}  # attributes, by type of elements and shape
+_tensor_shapes: dict[tuple[int, ...], tuple[core.tuple, core.constexpr]] = {}  # one object for each shape
 
 
 class _Nothing:
@@ -60,25 +61,30 @@ def _remember(function):
     return remembered
 
 
+def _tensor_shape(*sizes: int) -> tuple[core.tuple, core.constexpr]:
+    """The shape of a tensor and its number of elements."""
+    return core.tuple([core.constexpr(size) for size in sizes]), core.constexpr(math.prod(sizes))
+
+
+_SCALAR = _tensor_shape()
+
+
 def _init_block_type(self, element_ty, shape) -> None:
-    key = element_ty.name, *map(core._unwrap_if_constexpr, shape)
+    sizes = tuple(map(core._unwrap_if_constexpr, shape))
+    key = element_ty.name, sizes
     if key not in _block_types:
         _block_init(self, element_ty, shape)
-        _block_types[key] = dict(vars(self))
+        _block_types[key] = vars(self) | {"tensor_shape": _tensor_shapes.setdefault(sizes, _tensor_shape(*sizes))}
     vars(self).update(_block_types[key], element_ty=element_ty)
 
 
-@cache
-def _shape(*sizes: int) -> dict[str, object]:
-    """The attributes of a tensor that depend on its shape."""
-    return {"shape": core.tuple([core.constexpr(size) for size in sizes]), "numel": core.constexpr(math.prod(sizes))}
-
-
 def _init_tensor(self, handle, type) -> None:
-    vars(self).update(_shape(*type.shape) if type.is_block() else _shape(), handle=handle, type=type, dtype=type.scalar)
+    self.handle, self.type, self.dtype = handle, type, type.scalar
+    self.shape, self.numel = type.tensor_shape if type.is_block() else _SCALAR
 
 
 def _broadcast_unequal(self, lhs, rhs):
+    """Tensors of one shape share an object that describes it."""
     return (lhs, rhs) if lhs.shape is rhs.shape else _broadcast(self, lhs, rhs)
 
 
