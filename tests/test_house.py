@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,15 @@ def room(dotted: str) -> str:
     return home.split(".")[1]
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse((PACKAGE / path).read_text())
+
+
+@cache
 def imports(path: Path) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -105,15 +112,16 @@ NEVER = {
 }
 
 
+@cache
 def uses(path: Path) -> set[str]:
     """What a file imports, and the builtin functions it calls."""
-    calls = [node.func for node in ast.walk(ast.parse((PACKAGE / path).read_text())) if isinstance(node, ast.Call)]
+    calls = [node.func for node in ast.walk(parse(path)) if isinstance(node, ast.Call)]
     return imports(path) | {call.id for call in calls if isinstance(call, ast.Name)}
 
 
 @pytest.mark.parametrize(("package", "thing"), [(package, thing) for package in NEVER for thing in NEVER[package]])
 def test_what_never_belongs_here_isnt_here(package, thing):
-    docstring = ast.get_docstring(ast.parse((PACKAGE / package / "__init__.py").read_text()))
+    docstring = ast.get_docstring(parse(Path(package, "__init__.py")))
     sentence = docstring.split("Never belongs here: ")[1].split("\n\n")[0].replace("\n", " ")
     assert thing in sentence, "the test and the sentence speak of the same things"
     for path in FILES:
@@ -139,7 +147,7 @@ def test_the_folder_of_an_engine_knows_no_other(engine, other):
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=str)
 def test_every_room_says_what_it_is(path):
-    words = ast.get_docstring(ast.parse((PACKAGE / path).read_text()))
+    words = ast.get_docstring(parse(path))
     assert words.startswith("Enters: ")
     assert "Leaves: " in words
     assert "Never belongs here: " in words

@@ -3,7 +3,7 @@
 A new engine adds a line to the registry and inherits every test here.
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -77,14 +77,19 @@ def gradients(net) -> tuple[Tensor, Tensor | None]:
     return tuple(None if p is None else torch.zeros_like(p) if p.grad is None else p.grad for p in pair)
 
 
-@cache
-def truth(name: str) -> Result:
-    return run("reference", case(name).dag, torch.float64, activation=case(name).activation)
+_truths: dict[tuple[Dag, int, str], Result] = {}
 
 
-@cache
-def truth_with_dropout(name: str) -> Result:
-    return run("reference", case(name).dag, torch.float64, 20, dropout=0.3, activation=case(name).activation)
+def truth(dag: Dag, batch: int = 3, **options) -> Result:
+    """The results of the reference, which are computed once for all engines and dtypes."""
+    key = dag, batch, repr(sorted(options.items()))
+    if key not in _truths:
+        _truths[key] = run("reference", dag, torch.float64, batch, **options)
+    return _truths[key]
+
+
+def truth_for(name: str, batch: int = 3, **options) -> Result:
+    return truth(case(name).dag, batch, activation=case(name).activation, **options)
 
 
 def assert_equal_results(got: Result, want: Result, dtype: torch.dtype) -> None:
@@ -103,7 +108,7 @@ def test_zoo(subject, name, dtype):
     if subject == "gpu" and device(subject) == "cpu" and "deep" in name:
         pytest.skip("takes Triton's interpreter half a minute; on a GPU it runs")
     got = run(subject, case(name).dag, dtype, activation=case(name).activation)
-    assert_equal_results(got, truth(name), dtype)
+    assert_equal_results(got, truth_for(name), dtype)
 
 
 ORDERS = {
@@ -123,15 +128,17 @@ def test_zoo_in_every_order_with_slots(order, name, dtype, monkeypatch):
     )
     graph, options = case(name).dag, {"activation": case(name).activation}
     assert FourWard(graph, engine="cpu", **options).plan.schedule.reuses_rows
-    assert_equal_results(run("cpu", graph, dtype, **options), truth(name), dtype)
+    assert_equal_results(run("cpu", graph, dtype, **options), truth_for(name), dtype)
     if dtype == torch.float64:
-        assert_equal_results(run("cpu", graph, dtype, 20, dropout=0.3, **options), truth_with_dropout(name), dtype)
+        assert_equal_results(
+            run("cpu", graph, dtype, 20, dropout=0.3, **options), truth_for(name, 20, dropout=0.3), dtype
+        )
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_the_zoo_is_alive(name):
     """A gradient that is zero everywhere would make any engine pass."""
-    result = truth(name)
+    result = truth_for(name)
     if case(name).dag.num_edges:
         assert (result.all_weight.abs() > 1e-6).double().mean() > 0.4
         assert (result.weight.abs() > 1e-9).double().mean() > 0.1
@@ -146,7 +153,7 @@ def test_driven_inputs(subject, dtype):
     assert len(dag.driven) == 11
     activation = {"default": "tanh", **dict(zip(inputs[:4], ("silu", "sin", "gelu", "softplus"), strict=True))}
     for options in ({"activation": activation}, {"activation": activation, "dropout": 0.5, "bias": False}):
-        want = run("reference", dag, torch.float64, **options)
+        want = truth(dag, **options)
         assert_equal_results(run(subject, dag, dtype, **options), want, dtype)
 
 
@@ -155,7 +162,7 @@ def test_driven_inputs(subject, dtype):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation(subject, activation, dtype):
     dag = generate.erdos_renyi(24, 0.3, seed=2)
-    want = run("reference", dag, torch.float64, activation=activation)
+    want = truth(dag, activation=activation)
     assert_equal_results(run(subject, dag, dtype, activation=activation), want, dtype)
 
 
@@ -165,7 +172,7 @@ def test_every_neuron_its_own_activation(subject, dtype):
     dag = generate.erdos_renyi(60, 0.15, seed=5)
     names = list(ACTIVATIONS)
     mixed = {dag.labels[v]: names[i % len(names)] for i, v in enumerate(dag.neurons.tolist())}
-    want = run("reference", dag, torch.float64, activation=mixed)
+    want = truth(dag, activation=mixed)
     assert_equal_results(run(subject, dag, dtype, activation=mixed), want, dtype)
 
 
@@ -173,7 +180,7 @@ def test_every_neuron_its_own_activation(subject, dtype):
 def test_output_activation(subject):
     dag = generate.layered_mlp([3, 6, 2])
     options = {"activation": "relu", "output_activation": "tanh"}
-    want = run("reference", dag, torch.float64, **options)
+    want = truth(dag, **options)
     got = run(subject, dag, torch.float64, **options)
     assert_equal_results(got, want, torch.float64)
     assert (got.outputs < 0).any(), "relu would have cut this off"
@@ -184,7 +191,7 @@ def test_output_activation(subject):
 def test_without_bias(subject, dtype):
     for name in ("Erdos-Renyi", "source neurons"):
         dag, activation = case(name)
-        want = run("reference", dag, torch.float64, bias=False, activation=activation)
+        want = truth(dag, bias=False, activation=activation)
         assert_equal_results(run(subject, dag, dtype, bias=False, activation=activation), want, dtype)
 
 
@@ -197,7 +204,7 @@ def test_custom_activation(subject):
             run(subject, dag, torch.float64, **options)
         assert FourWard(dag, **options).engine == "torch"
         return
-    want = run("reference", dag, torch.float64, **options)
+    want = truth(dag, **options)
     assert_equal_results(run(subject, dag, torch.float64, **options), want, torch.float64)
 
 
@@ -205,7 +212,7 @@ def test_custom_activation(subject):
 @pytest.mark.parametrize("batch", [0, 1, 2, 63, 130])
 def test_batch_sizes(subject, batch):
     dag = case("Erdos-Renyi").dag
-    want = run("reference", dag, torch.float64, batch)
+    want = truth(dag, batch)
     assert_equal_results(run(subject, dag, torch.float64, batch), want, torch.float64)
 
 
@@ -215,10 +222,10 @@ def test_dropout_draws_alike(subject, dtype):
     dag = case("source neurons").dag
     names = list(ACTIVATIONS)
     activation = {dag.labels[v]: names[i % len(names)] for i, v in enumerate(dag.neurons.tolist())}
-    want = run("reference", dag, torch.float64, 16, dropout=0.4, activation=activation)
+    want = truth(dag, 16, dropout=0.4, activation=activation)
     got = run(subject, dag, dtype, 16, dropout=0.4, activation=activation)
     assert_equal_results(got, want, dtype)
-    undropped = run("reference", dag, torch.float64, 16, activation=activation)
+    undropped = truth(dag, 16, activation=activation)
     assert not torch.allclose(undropped.activations, want.activations), "nothing was dropped"
 
 
