@@ -12,7 +12,7 @@ from fourward.engine._gpu import launch, packing
 from fourward.engine._gpu.kernel_launch import Launch
 from fourward.plan.activations import ACTIVATIONS
 from tests.engine.gpu import DEVICE, QUIET, force, make
-from tests.engine.test_contract import assert_equal_results, run
+from tests.engine.test_contract import assert_equal_results, run, truth
 from tests.tolerance import assert_near
 
 pytestmark = QUIET
@@ -26,7 +26,7 @@ def mixed(dag):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_every_strategy(strategy, dtype):
     dag = generate.erdos_renyi(100, 0.15, seed=7)
-    want = run("reference", dag, torch.float64, 11, activation="gelu")
+    want = truth(dag, 11, activation="gelu")
     assert_equal_results(run("gpu", dag, dtype, 11, activation="gelu"), want, dtype)
 
 
@@ -34,7 +34,7 @@ def test_every_strategy(strategy, dtype):
 def test_every_strategy_on_odd_graphs(strategy, name):
     dag = case(name).dag
     options = {"activation": mixed(dag), "dropout": 0.3}
-    want = run("reference", dag, torch.float64, **options)
+    want = truth(dag, **options)
     assert_equal_results(run("gpu", dag, torch.float64, **options), want, torch.float64)
 
 
@@ -43,7 +43,7 @@ def test_hubs_in_every_strategy(strategy):
     first, hub, last = range(1, 91), 91, range(92, 182)
     edges = [(0, v) for v in first] + [(u, hub) for u in first] + [(hub, v) for v in last] + [(v, 182) for v in last]
     dag = Dag.from_edges(edges, nodes=183)
-    want = run("reference", dag, torch.float64, activation="tanh", dropout=0.2)
+    want = truth(dag, activation="tanh", dropout=0.2)
     assert_equal_results(run("gpu", dag, torch.float64, activation="tanh", dropout=0.2), want, torch.float64)
 
 
@@ -54,7 +54,7 @@ def test_panel_boundaries(inputs, neurons):
     mask[:, :inputs] = False
     mask[:inputs, inputs] = True
     dag = Dag.from_mask(mask, inputs=range(inputs))
-    want = run("reference", dag, torch.float64, activation="tanh")
+    want = truth(dag, activation="tanh")
     assert_equal_results(run("gpu", dag, torch.float64, activation="tanh"), want, torch.float64)
 
 
@@ -94,7 +94,7 @@ def test_infinite_gradients_reach_ancestors_alone(strategy):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision(strategy, dtype):
     dag = generate.erdos_renyi(60, 0.2, seed=3)
-    want = run("reference", dag, torch.float64, activation="tanh")
+    want = truth(dag, activation="tanh")
     assert_equal_results(run("gpu", dag, dtype, activation="tanh"), want, dtype)
 
 
@@ -133,7 +133,7 @@ def test_every_element_of_a_result_is_written_and_no_other(strategy, monkeypatch
     """What a kernel leaves out of its results stays NaN."""
     fenced = Fenced(monkeypatch)
     dag = case("source neurons").dag
-    want = run("reference", dag, torch.float64, 40, activation="gelu")
+    want = truth(dag, 40, activation="gelu")
     assert_equal_results(run("gpu", dag, torch.float64, 40, activation="gelu"), want, torch.float64)
     assert len(fenced.guards) > 4
     assert all((guard == 77).all() for guard in fenced.guards)
@@ -142,7 +142,7 @@ def test_every_element_of_a_result_is_written_and_no_other(strategy, monkeypatch
 @pytest.mark.parametrize("dag", [generate.chain(300), generate.erdos_renyi(300, 0.3, seed=0)], ids=["chain", "dense"])
 def test_several_segments(dag):
     """With tiles that exist and tiles that don't."""
-    want = run("reference", dag, torch.float64, 3, activation="tanh")
+    want = truth(dag, 3, activation="tanh")
     assert_equal_results(run("gpu", dag, torch.float64, 3, activation="tanh"), want, torch.float64)
 
 
