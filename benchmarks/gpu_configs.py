@@ -130,7 +130,9 @@ def build(dag: Dag, layout: int, fused: tuple[int, ...]) -> FourWard:
     from fourward.engine._gpu import engine
 
     vars(engine)["choose_layout"] = lambda _: layout
-    vars(engine)["choose_fused"] = lambda plan, *_: force_fused(plan, *fused) if fused else None
+    vars(engine)["choose_fused"] = lambda plan, _, small_batches=False: (
+        force_fused(plan, *fused) if fused and not small_batches else None
+    )
     return FourWard(dag, seed=0, device="cuda")
 
 

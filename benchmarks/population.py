@@ -374,8 +374,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
                 continue
             for rows in options.rows:
                 cell = measure(Cell(members, nodes, edges, rows, options.device), rivals, clock)
-                others = [other for other in data["cells"] if any(other[key] != cell[key] for key in _WHAT)]
-                data["cells"] = sorted([*others, cell | {"commit": environment["commit"]}], key=_place)
+                other_cells = [other for other in data["cells"] if any(other[key] != cell[key] for key in _WHAT)]
+                data["cells"] = sorted([*other_cells, cell | {"commit": environment["commit"]}], key=_place)
                 ratio = cell["forward"]["neat-python"] / cell["forward"]["fourward"]
                 print(
                     f"{members:,} members of {edges:,} edges, {rows:,} rows: {ratio:,.0f} times neat-python", flush=True

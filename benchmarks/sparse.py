@@ -451,8 +451,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     stored["environment"] = environment
     for part, cell in measurements(options.device, options.quick, options.parts, options.densities):
         place, commit = _PLACES[part], {"commit": environment["commit"]}
-        others = [other for other in stored[part] if other[place] != cell[place]]
-        stored[part] = sorted([*others, cell | commit], key=operator.itemgetter(place))
+        other_cells = [other for other in stored[part] if other[place] != cell[place]]
+        stored[part] = sorted([*other_cells, cell | commit], key=operator.itemgetter(place))
         print(part, json.dumps({key: value for key, value in cell.items() if key not in ("all", "epochs")}), flush=True)
         write_results(name, stored, folder)
         write_page("sparse", format_report(folder), folder)

@@ -132,17 +132,17 @@ def test_triton_from_another_distribution(monkeypatch):
 def test_fused_levels_follow_the_batch(monkeypatch):
     """Small batches get blocks of 2 samples and others blocks of 8, as exported programs of any batch have."""
 
-    def choose_fused(plan, layout, few):
-        return FusedConfig([(0, plan.num_levels)], BlockShape(2, 2, 2 if few else 8), 100)
+    def choose_fused(plan, layout, small_batches=False):
+        return FusedConfig([(0, plan.num_levels)], BlockShape(2, 2, 2 if small_batches else 8), 100)
 
     monkeypatch.setattr(engine, "choose_layout", lambda plan: packing.CSR)
     monkeypatch.setattr(engine, "choose_fused", choose_fused)
-    monkeypatch.setattr(engine, "FEW_SAMPLES", 3)
+    monkeypatch.setattr(engine, "SMALL_BATCH", 3)
     dag = generate.chain(12)
     net, exact = make(dag, "tanh", seed=0), FourWard(dag, "tanh", engine="reference", device=DEVICE, seed=0)
     for batch in (1, 3, 4, 9):
         assert_near(net(x := torch.randn(batch, 1, device=DEVICE)), exact(x))
-    assert [runner.shape.fused_lanes for runner in (net.runner.few, net.runner.many)] == [2, 8]
+    assert [runner.shape.fused_lanes for runner in (net.runner.small, net.runner.large)] == [2, 8]
     exported = torch.export.export(net, (x[:2],), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}).module()
     for batch in (2, 5):
         assert_near(exported(x[:batch]), exact(x[:batch]))
@@ -152,7 +152,7 @@ def test_fused_levels_follow_the_batch(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
 def test_fake_tensors_are_like_real_ones(layout, dtype, monkeypatch):
     monkeypatch.setattr(engine, "choose_layout", lambda plan: layout)
-    monkeypatch.setattr(engine, "choose_fused", lambda *_: None)
+    monkeypatch.setattr(engine, "choose_fused", lambda *_, **__: None)
     dag = generate.erdos_renyi(40, 0.2, seed=0)
     net, x = (
         make(dag, seed=0, dtype=dtype, activation="gelu"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fourward.engine._dropout import Dropout
-from fourward.engine._gpu.heuristics import FEW_SAMPLES, choose_fused, choose_layout, describe, programs_per_member
+from fourward.engine._gpu.heuristics import SMALL_BATCH, choose_fused, choose_layout, describe, programs_per_member
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
 from fourward.engine._gpu.population import GpuPopulationRunner
@@ -78,9 +78,9 @@ class Gpu(KernelEngine):
 
         def prepare(plan: Plan) -> Runner:
             layout = choose_layout(plan)
-            many, few = (choose_fused(plan, layout, small) for small in (False, True))
-            runner = _GpuRunner(plan, *pack(plan, layout, many), self.ops)
-            return runner if few is None else _ByBatch(_GpuRunner(plan, *pack(plan, layout, few), self.ops), runner)
+            runner = _GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout)), self.ops)
+            fused = choose_fused(plan, layout, small_batches=True)
+            return runner if fused is None else _ByBatch(_GpuRunner(plan, *pack(plan, layout, fused), self.ops), runner)
 
         return prepare_pruned(plan, prepare)
 
@@ -109,15 +109,15 @@ class _GpuRunner(KernelRunner):
 
 
 class _ByBatch(Runner):
-    """A runner for batches of at most FEW_SAMPLES, and one for larger ones, which exported programs have for all."""
+    """A runner for batches of at most SMALL_BATCH, and one for larger ones, which exported programs have for all."""
 
-    def __init__(self, few: Runner, many: Runner) -> None:
+    def __init__(self, small: Runner, large: Runner) -> None:
         super().__init__()
-        self.few, self.many = few, many
+        self.small, self.large = small, large
 
     def describe(self) -> str:
         """The strategy for a batch of 128, and its reason."""
-        return self.few.describe()
+        return self.small.describe()
 
     def forward(
         self,
@@ -129,6 +129,6 @@ class _ByBatch(Runner):
         all_nodes: bool,
     ) -> Tensor:
         """Run one of the two."""
-        few = not torch.compiler.is_exporting() and x.shape[0] <= FEW_SAMPLES
-        runner = self.few if few else self.many
+        is_small = not torch.compiler.is_exporting() and x.shape[0] <= SMALL_BATCH
+        runner = self.small if is_small else self.large
         return runner(x, weight, bias, custom, dropout, all_nodes)  # type: ignore[no-any-return]

@@ -22,14 +22,14 @@ from fourward.plan.activations import ACTIVATIONS
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
 MAX_UNROLL = 32  #: steps of a sweep
 MAX_UNROLLED_ROWS = 128  #: rows of tiles in the unrolled steps of a forward sweep: more take too long to compile
-MULTIPROCESSORS = 132  #: of an H200
+MULTIPROCESSORS = 132  #: blocks that an H200 runs at once, where each takes all shared memory
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
 SATURATING_BATCH = MULTIPROCESSORS * SLICE_WIDTH[TILED]
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
 MAX_FUSED_WIDTH = 1024  #: neurons of a level that one block computes in less time than a launch takes
 FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
-FEW_SAMPLES = 2 * MULTIPROCESSORS  #: batches up to which blocks take 2 samples each, instead of 8
+SMALL_BATCH = 2 * MULTIPROCESSORS  #: the largest batch of which blocks take 2 samples each, instead of 8
 LEAST_FUSED_BY_TWO = 64  #: fused levels that make a second packed plan, for such batches, worth its memory
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
@@ -82,13 +82,13 @@ def fused_config(runs: list[tuple[int, int]], block: BlockShape) -> FusedConfig:
     return FusedConfig(runs, block, block.max_slots(FUSED_SHARED_BYTES))
 
 
-def choose_fused(plan: Plan, layout: int, few: bool = False) -> FusedConfig | None:
+def choose_fused(plan: Plan, layout: int, small_batches: bool = False) -> FusedConfig | None:
     """The levels that are fused; None if there are none.
 
     Args:
         plan: The plan.
         layout: Its layout.
-        few: For batches of at most FEW_SAMPLES; None if they need nothing else than other batches.
+        small_batches: For batches of at most SMALL_BATCH; None if they need nothing else than large ones.
     """
     if layout == TILED or cuda_kernels.why_unavailable() is not None:
         return None
@@ -101,9 +101,9 @@ def choose_fused(plan: Plan, layout: int, few: bool = False) -> FusedConfig | No
     inside = np.concatenate([np.arange(low, high) for low, high in runs])
     degree = level_edges[inside].sum() / width[inside].sum()
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
-    if few and (load <= 16 or len(inside) < LEAST_FUSED_BY_TWO):
+    if small_batches and (load <= 16 or len(inside) < LEAST_FUSED_BY_TWO):
         return None
-    if few:
+    if small_batches:
         return fused_config(runs, BlockShape(_warps(load / 16, 2, 8), 2 if degree < 3 else 4, 2))
     return fused_config(runs, BlockShape(_warps(load / 4, 4, 16), 2 if degree < 3 else 4 if degree < 8 else 8, 8))
 
