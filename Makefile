@@ -15,7 +15,7 @@ demo: .venv/demo
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(QUICK)
 
-# Everything, as CI runs it: under 10 minutes on 2 cores after the installation.
+# Everything, as CI runs it: 6 to 8 minutes on 2 cores after the installation.
 test: lint
 	$(MAKE) -j 2 types docs
 	$(MAKE) check
