@@ -3,7 +3,7 @@
     python -m benchmarks.population                        # a few minutes on 2 cores
     python -m benchmarks.population --device cuda          # with a padded version in TensorNEAT's manner
     python -m benchmarks.population --members 10 --rows 4 100 --sizes 50,100 --generations 0
-    python -m benchmarks.population --rows 1000 --sizes 500,5000 --keep      # beside the other stored results
+    python -m benchmarks.population --rows 1000 --sizes 500,5000 --generations 0 --keep     # beside stored cells
 
 Members are genomes of neat-python with tanh neurons, 8 inputs and 2 outputs. Rivals are a loop over FourWard,
 neat-python's own activation, and torch.func.vmap over stacked masked networks. A rival that takes too long is measured
@@ -367,6 +367,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     rivals, clock = (RIVALS | PADDED, CudaClock()) if on_card else (RIVALS, HostClock())
     name, environment = "population-gpu" if on_card else "population", describe_environment()
     stored = json.loads((folder / f"{name}.json").read_text()) if options.keep else {}
+    for cell in stored.get("cells", []):
+        cell.setdefault("commit", stored["environment"]["commit"])
     data: dict[str, Any] = stored | {"environment": environment, "cells": stored.get("cells", [])}
     for nodes, edges in (map(int, size.split(",")) for size in options.sizes):
         for members in options.members:
@@ -374,8 +376,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
                 continue
             for rows in options.rows:
                 cell = measure(Cell(members, nodes, edges, rows, options.device), rivals, clock)
-                other_cells = [other for other in data["cells"] if any(other[key] != cell[key] for key in _WHAT)]
-                data["cells"] = sorted([*other_cells, cell | {"commit": environment["commit"]}], key=_place)
+                other_cells = [other for other in data["cells"] if _key(other) != _key(cell)]
+                data["cells"] = sorted([*other_cells, cell | {"commit": environment["commit"]}], key=_key)
                 ratio = cell["forward"]["neat-python"] / cell["forward"]["fourward"]
                 print(
                     f"{members:,} members of {edges:,} edges, {rows:,} rows: {ratio:,.0f} times neat-python", flush=True
@@ -389,11 +391,8 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     return data
 
 
-_WHAT = ("nodes", "edges", "members", "rows")
-
-
-def _place(cell: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(cell[key] for key in _WHAT)
+def _key(cell: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(cell[name] for name in ("nodes", "edges", "members", "rows"))
 
 
 def _write(name: str, data: Mapping[str, Any], folder: Path) -> None:

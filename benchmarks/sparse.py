@@ -358,7 +358,7 @@ def measurements(
         yield "ladder", {"hidden": hidden, "published": 60 * minutes} | result
 
 
-_PLACES = {"ladder": "hidden", "layers": "density", "edits": "edges"}  # what distinguishes the cells of each part
+_CELL_KEYS = {"ladder": "hidden", "layers": "density", "edits": "edges"}  # what distinguishes the cells of each part
 
 
 def format_report(folder: Path) -> str:
@@ -373,7 +373,7 @@ def format_report(folder: Path) -> str:
             stored = json.loads(path.read_text())
             environment = stored["environment"]
             commits = dict.fromkeys(
-                cell.get("commit", environment["commit"]) for part in _PLACES for cell in stored[part]
+                cell.get("commit", environment["commit"]) for part in _CELL_KEYS for cell in stored[part]
             )
             text += [f"## {environment.get('card', 'CPU')}"]
             text += [format_environment(environment | {"commit": ", ".join(commits)})]
@@ -445,14 +445,16 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     environment, name = describe_environment(), "sparse"
     if options.device == "cuda":
         environment["card"], name = torch.cuda.get_device_name(), "sparse-cuda"
-    stored: dict[str, Any] = {part: [] for part in _PLACES}
+    stored: dict[str, Any] = {part: [] for part in _CELL_KEYS}
     if options.keep:
         stored |= json.loads((folder / f"{name}.json").read_text())
+        for cell in itertools.chain.from_iterable(stored[part] for part in _CELL_KEYS):
+            cell.setdefault("commit", stored["environment"]["commit"])
     stored["environment"] = environment
     for part, cell in measurements(options.device, options.quick, options.parts, options.densities):
-        place, commit = _PLACES[part], {"commit": environment["commit"]}
-        other_cells = [other for other in stored[part] if other[place] != cell[place]]
-        stored[part] = sorted([*other_cells, cell | commit], key=operator.itemgetter(place))
+        key, commit = _CELL_KEYS[part], {"commit": environment["commit"]}
+        other_cells = [other for other in stored[part] if other[key] != cell[key]]
+        stored[part] = sorted([*other_cells, cell | commit], key=operator.itemgetter(key))
         print(part, json.dumps({key: value for key, value in cell.items() if key not in ("all", "epochs")}), flush=True)
         write_results(name, stored, folder)
         write_page("sparse", format_report(folder), folder)

@@ -15,7 +15,8 @@ torch.set_num_threads(1)  # tiny shapes; and a machine that is shared stays quic
 gc.disable()  # while tests are collected: garbage is searched for in what stays, for a quarter of that time
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
     gc.freeze()
     gc.enable()
 

@@ -35,7 +35,7 @@ def fused_most(plan, _layout, small_batches=False, few_slots=False):
     levels = plan.num_levels
     runs = [(0, levels // 3), (levels // 3 + 1, levels)] if few_slots else [(0, levels)]
     runs = [(low, high) for low, high in runs if low < high]
-    return FusedConfig(runs, BlockShape(2, 2, 8), 40) if few_slots else FusedConfig(runs, BlockShape(4, 4, 2), 1024)
+    return FusedConfig(runs, BlockShape(2, 4, 8), 40) if few_slots else FusedConfig(runs, BlockShape(4, 2, 2), 1024)
 
 
 def force(name, monkeypatch):

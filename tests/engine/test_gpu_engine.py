@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from fourward import Dag, FourWard, generate
-from fourward.engine._gpu import engine, packing
+from fourward.engine._gpu import engine, heuristics, launch, packing
 from fourward.engine._gpu.fused_schedule import BlockShape, FusedConfig
 from fourward.errors import EngineError
 from fourward.layering import longest_path, reassign
-from tests.engine.gpu import DEVICE, QUIET, make
+from tests.engine.gpu import DEVICE, QUIET, STRATEGIES, make
 from tests.tolerance import assert_near
 
 pytestmark = QUIET
@@ -129,23 +129,66 @@ def test_triton_from_another_distribution(monkeypatch):
     assert "not gpu: it needs Triton 3.6 or newer, and 3.2.0 is installed" in explain_half()
 
 
-def test_fused_levels_follow_the_batch(monkeypatch):
-    """Small batches get blocks of 2 samples and others blocks of 8, as exported programs of any batch have."""
+def choose_by_batch(plan, layout, small_batches=False):
+    """Fuse all levels in blocks of 2 samples or of 8."""
+    return FusedConfig([(0, plan.num_levels)], BlockShape(2, 4, 2) if small_batches else BlockShape(2, 8, 8), 200)
 
-    def choose_fused(plan, layout, small_batches=False):
-        return FusedConfig([(0, plan.num_levels)], BlockShape(2, 2, 2 if small_batches else 8), 100)
 
+@pytest.fixture
+def by_batch(monkeypatch):
+    """Networks have a packed plan for batches of up to 3 samples, and one for others."""
     monkeypatch.setattr(engine, "choose_layout", lambda plan: packing.CSR)
-    monkeypatch.setattr(engine, "choose_fused", choose_fused)
+    monkeypatch.setattr(engine, "choose_fused", choose_by_batch)
     monkeypatch.setattr(engine, "SMALL_BATCH", 3)
-    dag = generate.chain(12)
+    monkeypatch.setattr(heuristics, "choose_config", lambda *_: STRATEGIES["csr fused"][1])
+    launch.clear_passes()
+    yield
+    launch.clear_passes()
+
+
+def test_the_packed_plan_follows_the_batch(by_batch, monkeypatch):
+    dag, called = generate.erdos_renyi(20, 0.3, seed=0), []
     net, exact = make(dag, "tanh", seed=0), FourWard(dag, "tanh", engine="reference", device=DEVICE, seed=0)
-    for batch in (1, 3, 4, 9):
-        assert_near(net(x := torch.randn(batch, 1, device=DEVICE)), exact(x))
-    assert [runner.shape.fused_lanes for runner in (net.runner.small, net.runner.large)] == [2, 8]
-    exported = torch.export.export(net, (x[:2],), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}).module()
+    x = torch.randn(9, dag.num_inputs, device=DEVICE, requires_grad=True)
+
+    def spy(name, forward):
+        return lambda *arguments: (called.append(name), forward(*arguments))[1]
+
+    for name in ("small", "large"):
+        runner = getattr(net.runner, name)
+        monkeypatch.setattr(runner, "forward", spy(name, runner.forward))
+    for batch in (0, 1, 3, 4, 9):
+        out, want = net(x[:batch]), exact(x[:batch])
+        assert_near(out, want)
+        for got, grad in zip(
+            *(torch.autograd.grad(y.square().sum(), (x, *n.parameters())) for n, y in ((net, out), (exact, want))),
+            strict=True,
+        ):
+            assert_near(got, grad)
+    assert called == ["small"] * 3 + ["large"] * 2
+
+
+def test_programs_exported_for_any_batch_have_the_packed_plan_of_large_ones(by_batch):
+    net = make(generate.chain(12), "tanh", seed=0)
+    x = torch.randn(5, 1, device=DEVICE)
+    program = torch.export.export(net, (x[:2],), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    (node,) = (node for node in program.graph.nodes if "gpu_forward" in str(node.target))
+    assert node.args[4][packing.Shape._fields.index("fused_lanes")] == 8
     for batch in (2, 5):
-        assert_near(exported(x[:batch]), exact(x[:batch]))
+        assert_near(program.module()(x[:batch]), net(x[:batch]))
+
+
+def test_both_packed_plans_are_copied_compiled_and_draw_alike(by_batch):
+    net, other = (make(generate.chain(12), "tanh", dropout=0.5, seed=0) for _ in range(2))
+    x = torch.randn(5, 1, device=DEVICE)
+    first_pass, want = net(x[:3]), other(x)[:3]
+    assert_near(first_pass, want)
+    assert not torch.equal(net(x[:3]), first_pass)
+    net.eval()
+    copied, compiled = copy.deepcopy(net), torch.compile(net, fullgraph=True, dynamic=True, backend="eager")
+    for batch in (2, 5):
+        assert torch.equal(copied(x[:batch]), net(x[:batch]))
+        assert torch.equal(compiled(x[:batch]), net(x[:batch]))
 
 
 @pytest.mark.parametrize("layout", [packing.TILED, packing.CSR], ids=["tiled", "csr"])

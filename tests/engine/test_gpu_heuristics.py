@@ -5,11 +5,11 @@ import pytest
 
 from benchmarks.gpu_configs import wide_input_graph
 from benchmarks.real_graphs import deep_circuit
-from fourward import Dag, generate
+from fourward import Dag, Digraph, Recurrent, generate
 from fourward.engine._gpu import heuristics, packing
 from fourward.layering import longest_path
 from fourward.plan._plan import build_plan
-from tests.engine.gpu import random_dag
+from tests.engine.gpu import DEVICE, random_dag
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,12 @@ def test_small_batches_have_blocks_of_two_samples_where_that_is_faster(monkeypat
     assert heuristics.choose_fused(plan, packing.CSR).block.lanes == 8
     fused = heuristics.choose_fused(plan, packing.CSR, small_batches=True)
     assert (fused and fused.block) == want
+
+
+@pytest.mark.parametrize(("feedback", "advises"), [("fewest", True), ("all", False)])
+def test_networks_with_feedback_say_what_takes_one_launch_a_step(monkeypatch, feedback, advises):
+    config = heuristics.LaunchConfig("recurrent_per_level", 32, 8, 4, 16)
+    monkeypatch.setattr(heuristics, "choose_recurrent_config", lambda *_: config)
+    graph = Digraph.from_edges([(0, 1), (1, 2), (2, 1), (2, 3)], nodes=4, feedback=feedback)
+    net = Recurrent(graph, engine="gpu", device=DEVICE, seed=0)
+    assert ('with every edge delayed (feedback="all") it would be one' in net.explain()) is advises

@@ -195,11 +195,17 @@ def test_garbage_is_collected_between_runs_and_not_time_limit():
     assert gc.isenabled()
 
 
-def test_what_the_caller_froze_stays_frozen():
-    gc.freeze()
-    with frozen_heap():
-        pass
-    assert gc.get_freeze_count() > 0
+@pytest.mark.parametrize("frozen", [False, True])
+def test_only_what_the_caller_froze_stays_frozen(frozen):
+    gc.unfreeze()
+    try:
+        if frozen:
+            gc.freeze()
+        with frozen_heap():
+            assert gc.get_freeze_count() > 0
+        assert (gc.get_freeze_count() > 0) is frozen
+    finally:
+        gc.freeze()
 
 
 def test_an_import_is_not_interrupted(tmp_path, monkeypatch):

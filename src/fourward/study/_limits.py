@@ -82,7 +82,7 @@ def no_collection() -> Iterator[None]:
 def frozen_heap() -> Iterator[None]:
     """Exclude all present objects from collections, which otherwise take a tenth of a second each for torch alone.
 
-    Where the caller has frozen its own already, they stay frozen.
+    Where the caller has frozen its own already, all that is there stays frozen, cycles that are garbage later included.
     """
     frozen = gc.get_freeze_count() > 0
     gc.collect()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fourward.engine._dropout import Dropout
+from fourward.engine._gpu import heuristics
 from fourward.engine._gpu.heuristics import SMALL_BATCH, choose_fused, choose_layout, describe, programs_per_member
 from fourward.engine._gpu.kernel_launch import interpreting, reserve_rows
 from fourward.engine._gpu.packing import pack
@@ -80,7 +81,11 @@ class Gpu(KernelEngine):
             layout = choose_layout(plan)
             runner = _GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout)), self.ops)
             fused = choose_fused(plan, layout, small_batches=True)
-            return runner if fused is None else _ByBatch(_GpuRunner(plan, *pack(plan, layout, fused), self.ops), runner)
+            if fused is None:
+                return runner
+            small = _GpuRunner(plan, *pack(plan, layout, fused), self.ops)
+            is_faster = heuristics.choose_config(small.shape, 128).strategy == "csr_fused"
+            return _ByBatch(small, runner) if is_faster else runner
 
         return prepare_pruned(plan, prepare)
 

@@ -89,6 +89,7 @@ enum {
     HEADER_CHUNKS = 4,
     RING_BYTES = CHUNKS * CHUNK_BYTES + HEADER_CHUNKS * HEADER_CHUNK, // of a warp
 };
+static_assert((int)RING_BYTES == EXPECTED_RING_BYTES, "BlockShape.ring_bytes");
 
 // Replaces indices by values: weights (0 for padding) and biases (unless bias_slot is -1). `plan_*` are parts of the
 // packed plan.

@@ -81,6 +81,7 @@ def _module(
 ) -> CudaModule:  # fmt: skip
     types = {"X": _CPP_TYPES[x], "W": _CPP_TYPES[weight], "A": _CPP_TYPES[acc]}
     sizes = {"K": block.k, "WARPS": block.warps, "LANES": block.lanes, "BLOCK_B": block_b}
+    sizes["EXPECTED_RING_BYTES"] = block.ring_bytes(acc.itemsize)
     flags = {"HAS_DROPOUT": has_dropout, "SAVE_Z": save_z}
     factors = {"NODE_FACTOR": f"{NODE_FACTOR}u", "SAMPLE_FACTOR": f"{SAMPLE_FACTOR}u"}
     numbers = {name: str(int(value)) for name, value in (sizes | flags).items()}
@@ -127,8 +128,8 @@ class FusedRuns:
         self.fill = module.kernel("fill_streams", _FILL)
         name, signature = ("fused_backward", _BACKWARD) if backward else ("fused_forward", _FORWARD)
         self.kernel = module.kernel(name, signature, self.shared_bytes)
-        # Rings read beyond the last stream, by a ring at most.
         self.line_edges = block.groups * block.k
+        # Rings read beyond the last stream, by a ring at most.
         stream_bytes = self.headers * HEADER_WORDS * 4 + self.lines * self.line_edges * (4 + size)
         self.scratch_bytes = stream_bytes + block.ring_bytes(size)
 

@@ -101,7 +101,7 @@ class Streams(NamedTuple):
     runs: list[FusedRun]
     warp_lines: IntArray  #: (runs, warps) the first line of each warp, from the first line of its run
     headers: IntArray  #: (H, 8) int32: `Header` in fused.cu
-    lines: IntArray  #: (lines, 2, GROUPS, K) int32: byte offsets of slots for float32, then edges by their place
+    lines: IntArray  #: (lines, 2, groups, k) int32: byte offsets of slots for float32, then edges by their place
     #: in the gather lists; -1: padding, UNIT_WEIGHT: a part of a sum
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fourward.engine._gpu import cuda_kernels
 from fourward.engine._gpu.fused_schedule import BlockShape, FusedConfig
@@ -22,15 +23,17 @@ from fourward.plan.activations import ACTIVATIONS
 CHEAP = sum(1 << ACTIVATIONS[name].code for name in ("identity", "relu", "leaky_relu", "abs", "square"))
 MAX_UNROLL = 32  #: steps of a sweep
 MAX_UNROLLED_ROWS = 128  #: rows of tiles in the unrolled steps of a forward sweep: more take too long to compile
-MULTIPROCESSORS = 132  #: blocks that an H200 runs at once, where each takes all shared memory
+MULTIPROCESSORS = 132  #: how many an H200 has
 SLICE_WIDTH = {TILED: 8, CSR: 32}  #: samples in a slice
-SATURATING_BATCH = MULTIPROCESSORS * SLICE_WIDTH[TILED]
+SATURATING_BATCH = MULTIPROCESSORS * SLICE_WIDTH[TILED]  #: a slice for each
 GRAD_BLOCK_K = 32  #: samples at a time, where gradients of weights are computed from tiles
 GRAD_PROGRAMS = 264  #: programs that saturate a GPU with gradients of weights
 MAX_FUSED_WIDTH = 1024  #: neurons of a level that one block computes in less time than a launch takes
 FUSED_SHARED_BYTES = 227 << 10  #: shared memory of a block: all that a block of compute capability 9.0 may have
 SMALL_BATCH = 2 * MULTIPROCESSORS  #: the largest batch of which blocks take 2 samples each, instead of 8
-LEAST_FUSED_BY_TWO = 64  #: fused levels that make a second packed plan, for such batches, worth its memory
+#: Networks get a second packed plan for such batches if so many levels are fused, and if so many neurons, or 8 times as
+#: many edges, are in the level at the 90th percentile: narrow levels take no less time in blocks of 2.
+LEAST_FUSED_LEVELS, LEAST_LOAD = 64, 16
 GRAD_BLOCK_E = 16  #: edges for each program, where gradients of weights are computed from CSR
 
 
@@ -90,7 +93,7 @@ def choose_fused(plan: Plan, layout: int, small_batches: bool = False) -> FusedC
         layout: Its layout.
         small_batches: For batches of at most SMALL_BATCH; None if they need nothing else than large ones.
     """
-    if layout == TILED or cuda_kernels.why_unavailable() is not None:
+    if layout == TILED or cuda_kernels.why_unavailable() is not None or not _has_shared_memory():
         return None
     runs = narrow_runs(plan, MAX_FUSED_WIDTH)
     if not runs:
@@ -101,11 +104,19 @@ def choose_fused(plan: Plan, layout: int, small_batches: bool = False) -> FusedC
     inside = np.concatenate([np.arange(low, high) for low, high in runs])
     degree = level_edges[inside].sum() / width[inside].sum()
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
-    if small_batches and (load <= 16 or len(inside) < LEAST_FUSED_BY_TWO):
-        return None
     if small_batches:
+        if load <= LEAST_LOAD or len(inside) < LEAST_FUSED_LEVELS:
+            return None
         return fused_config(runs, BlockShape(_warps(load / 16, 2, 8), 2 if degree < 3 else 4, 2))
     return fused_config(runs, BlockShape(_warps(load / 4, 4, 16), 2 if degree < 3 else 4 if degree < 8 else 8, 8))
+
+
+def _has_shared_memory() -> bool:
+    """Whether a block of this device may have as much as those that were measured; without a device, it is emulated."""
+    if not torch.cuda.is_available():
+        return True
+    properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return bool(properties.shared_memory_per_block_optin >= FUSED_SHARED_BYTES)
 
 
 def _warps(load: float, least: int, most: int) -> int:
