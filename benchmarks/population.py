@@ -29,11 +29,12 @@ from torch import Tensor
 
 import fourward as fw
 from benchmarks.neat_configs import neat_config, random_genomes
-from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
+from benchmarks.storage import RESULTS, describe_environment, list_commits, put_cell, write_page, write_results
 from fourward.study._timing import CudaClock, HostClock, median_seconds
 
 INPUTS, OUTPUTS = 8, 2
 SIZES, MEMBERS, ROWS = ("50,100", "500,5000"), (1, 10, 1000, 10_000), (4, 100, 1000)
+CELL_KEY = "nodes", "edges", "members", "rows"  #: what distinguishes cells
 MOST_EDGES = 10**7  #: edges of a population that is measured: 1,000 members of 5,000 are, 10,000 aren't
 MANY_EDGES = (
     2 * 10**6
@@ -328,8 +329,8 @@ def report(data: Mapping[str, Any]) -> str:
             share = f"{seconds / run['seconds']:.0%}" if part in run["parts"] else ""
             lines.append(f"| {part} | {seconds:.2f} | {share} |")
     environment = data["environment"]
-    commits = dict.fromkeys(cell.get("commit", environment["commit"]) for cell in data["cells"])
-    lines += ["", f"{environment['processor']}, {environment['threads']} threads, commit {', '.join(commits)}."]
+    commits = list_commits(data["cells"])
+    lines += ["", f"{environment['processor']}, {environment['threads']} threads, commit {commits}."]
     return "\n".join([*lines, ""])
 
 
@@ -367,8 +368,6 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     rivals, clock = (RIVALS | PADDED, CudaClock()) if on_card else (RIVALS, HostClock())
     name, environment = "population-gpu" if on_card else "population", describe_environment()
     stored = json.loads((folder / f"{name}.json").read_text()) if options.keep else {}
-    for cell in stored.get("cells", []):
-        cell.setdefault("commit", stored["environment"]["commit"])
     data: dict[str, Any] = stored | {"environment": environment, "cells": stored.get("cells", [])}
     for nodes, edges in (map(int, size.split(",")) for size in options.sizes):
         for members in options.members:
@@ -376,8 +375,7 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
                 continue
             for rows in options.rows:
                 cell = measure(Cell(members, nodes, edges, rows, options.device), rivals, clock)
-                other_cells = [other for other in data["cells"] if _key(other) != _key(cell)]
-                data["cells"] = sorted([*other_cells, cell | {"commit": environment["commit"]}], key=_key)
+                data["cells"] = put_cell(data["cells"], cell, CELL_KEY, environment["commit"])
                 ratio = cell["forward"]["neat-python"] / cell["forward"]["fourward"]
                 print(
                     f"{members:,} members of {edges:,} edges, {rows:,} rows: {ratio:,.0f} times neat-python", flush=True
@@ -389,10 +387,6 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
         print(f"{share:.0%} of {options.generations} generations is evaluation", flush=True)
         _write(name, data, folder)
     return data
-
-
-def _key(cell: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(cell[name] for name in ("nodes", "edges", "members", "rows"))
 
 
 def _write(name: str, data: Mapping[str, Any], folder: Path) -> None:

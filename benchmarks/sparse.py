@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import operator
 import statistics
 import subprocess
 import sys
@@ -42,7 +41,7 @@ from torch.nn.functional import cross_entropy
 import fourward as fw
 from benchmarks.fresh import random_edges
 from benchmarks.report import format_environment
-from benchmarks.storage import RESULTS, describe_environment, write_page, write_results
+from benchmarks.storage import RESULTS, describe_environment, list_commits, put_cell, write_page, write_results
 from fourward.study._limits import one_line
 from fourward.study._timing import clock_for, median_seconds
 
@@ -371,12 +370,10 @@ def format_report(folder: Path) -> str:
         path = folder / f"{name}.json"
         if path.exists():
             stored = json.loads(path.read_text())
-            environment = stored["environment"]
-            commits = dict.fromkeys(
-                cell.get("commit", environment["commit"]) for part in _CELL_KEYS for cell in stored[part]
-            )
-            text += [f"## {environment.get('card', 'CPU')}"]
-            text += [format_environment(environment | {"commit": ", ".join(commits)})]
+            environment = stored["environment"] | {
+                "commit": list_commits(cell for part in _CELL_KEYS for cell in stored[part])
+            }
+            text += [f"## {environment.get('card', 'CPU')}", format_environment(environment)]
             tables = {"ladder": _ladder_table, "layers": _layers_table, "edits": _edits_table}
             text += [table(stored[part]) for part, table in tables.items() if stored[part]]
     return "\n\n".join(text) + "\n"
@@ -448,13 +445,9 @@ def main(args: list[str] | None = None, folder: Path = RESULTS) -> dict[str, Any
     stored: dict[str, Any] = {part: [] for part in _CELL_KEYS}
     if options.keep:
         stored |= json.loads((folder / f"{name}.json").read_text())
-        for cell in itertools.chain.from_iterable(stored[part] for part in _CELL_KEYS):
-            cell.setdefault("commit", stored["environment"]["commit"])
     stored["environment"] = environment
     for part, cell in measurements(options.device, options.quick, options.parts, options.densities):
-        key, commit = _CELL_KEYS[part], {"commit": environment["commit"]}
-        other_cells = [other for other in stored[part] if other[key] != cell[key]]
-        stored[part] = sorted([*other_cells, cell | commit], key=operator.itemgetter(key))
+        stored[part] = put_cell(stored[part], cell, (_CELL_KEYS[part],), environment["commit"])
         print(part, json.dumps({key: value for key, value in cell.items() if key not in ("all", "epochs")}), flush=True)
         write_results(name, stored, folder)
         write_page("sparse", format_report(folder), folder)

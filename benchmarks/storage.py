@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ def write_page(name: str, text: str, folder: Path = RESULTS) -> None:
     """Write a page beside the results of this name, atomically."""
     with replacing(folder / f"{name}.md") as temporary:
         temporary.write_text(text)
+
+
+def put_cell(
+    cells: list[dict[str, Any]], cell: dict[str, Any], names: tuple[str, ...], commit: str
+) -> list[dict[str, Any]]:
+    """The cells with one more, instead of an earlier one with the same values of `names`, by which they are sorted."""
+    key = operator.itemgetter(*names)
+    other_cells = [other for other in cells if key(other) != key(cell)]
+    return sorted([*other_cells, cell | {"commit": commit}], key=key)
+
+
+def list_commits(cells: Iterable[Mapping[str, Any]]) -> str:
+    """The commits of cells that were measured one after another."""
+    return ", ".join(dict.fromkeys(cell["commit"] for cell in cells))
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -452,3 +452,12 @@ def test_masked_layers_that_mask_after_each_step_keep_their_zeros():
     sparse.training(model, *sparse.data((20, 10), "cpu"))()
     for weight, mask in zip(model.weights, model.masks, strict=True):
         assert torch.equal(weight != 0, mask != 0)
+
+
+def test_a_cell_takes_the_place_of_the_one_before():
+    first, second = {"rows": 4, "ms": 2.0}, {"rows": 1, "ms": 3.0}
+    cells = storage.put_cell(storage.put_cell([], first, ("rows",), "a"), second, ("rows",), "b")
+    assert cells == [second | {"commit": "b"}, first | {"commit": "a"}]
+    cells = storage.put_cell(cells, {"rows": 4, "ms": 1.0}, ("rows",), "c")
+    assert cells[1:] == [{"rows": 4, "ms": 1.0, "commit": "c"}]
+    assert storage.list_commits(cells) == "b, c"
