@@ -115,13 +115,13 @@ for _inputs, _degree in ((800, 50), (4000, 50), (4000, 1000), (30_000, 100)):
     GRAPHS[_name] = "layouts", partial(wide_input_graph, _inputs, 200, _degree)
 
 
-def force_fused(plan: Plan, *block: int) -> Any:
+def force_fused(plan: Plan, *block: int) -> list[Any]:
     """Fused runs of all narrow levels, with as many slots as shared memory has room for."""
     from fourward.engine._gpu import heuristics
     from fourward.engine._gpu.fused_schedule import BlockShape
 
     runs = heuristics.narrow_runs(plan, heuristics.MAX_FUSED_WIDTH)
-    return heuristics.fused_config(runs, BlockShape(*block)) if runs else None
+    return [heuristics.fused_config(runs, BlockShape(*block))] if runs else []
 
 
 @lru_cache(maxsize=16)  # the networks of one graph
@@ -130,9 +130,7 @@ def build(dag: Dag, layout: int, fused: tuple[int, ...]) -> FourWard:
     from fourward.engine._gpu import engine
 
     vars(engine)["choose_layout"] = lambda _: layout
-    vars(engine)["choose_fused"] = lambda plan, _, small_batches=False: (
-        force_fused(plan, *fused) if fused and not small_batches else None
-    )
+    vars(engine)["choose_fused"] = lambda plan, _: force_fused(plan, *fused) if fused else []
     return FourWard(dag, seed=0, device="cuda")
 
 

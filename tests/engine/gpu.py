@@ -28,14 +28,12 @@ STRATEGIES = {
 }
 
 
-def fused_most(plan, _layout, small_batches=False, few_slots=False):
+def fused_most(plan, _layout, few_slots=False):
     """Nearly all levels are fused; with few slots, rows are copied again, and some levels can't be fused."""
-    if small_batches:
-        return None
     levels = plan.num_levels
     runs = [(0, levels // 3), (levels // 3 + 1, levels)] if few_slots else [(0, levels)]
     runs = [(low, high) for low, high in runs if low < high]
-    return FusedConfig(runs, BlockShape(2, 4, 8), 40) if few_slots else FusedConfig(runs, BlockShape(4, 2, 2), 1024)
+    return [FusedConfig(runs, BlockShape(2, 4, 8), 40) if few_slots else FusedConfig(runs, BlockShape(4, 2, 2), 1024)]
 
 
 def force(name, monkeypatch):

@@ -129,9 +129,9 @@ def test_triton_from_another_distribution(monkeypatch):
     assert "not gpu: it needs Triton 3.6 or newer, and 3.2.0 is installed" in explain_half()
 
 
-def choose_by_batch(plan, layout, small_batches=False):
-    """Fuse all levels in blocks of 2 samples or of 8."""
-    return FusedConfig([(0, plan.num_levels)], BlockShape(2, 4, 2) if small_batches else BlockShape(2, 8, 8), 200)
+def choose_by_batch(plan, layout):
+    """Fuse all levels in blocks of 8 samples or of 2."""
+    return [FusedConfig([(0, plan.num_levels)], block, 200) for block in (BlockShape(2, 8, 8), BlockShape(2, 4, 2))]
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_both_packed_plans_are_copied_compiled_and_draw_alike(by_batch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
 def test_fake_tensors_are_like_real_ones(layout, dtype, monkeypatch):
     monkeypatch.setattr(engine, "choose_layout", lambda plan: layout)
-    monkeypatch.setattr(engine, "choose_fused", lambda *_, **__: None)
+    monkeypatch.setattr(engine, "choose_fused", lambda *_: [])
     dag = generate.erdos_renyi(40, 0.2, seed=0)
     net, x = (
         make(dag, seed=0, dtype=dtype, activation="gelu"),

@@ -65,16 +65,16 @@ def test_layouts_are_those_that_were_measured_fastest(dag, layout):
 
 @pytest.mark.parametrize(
     ("levels", "width", "want"),
-    [(400, 120, (8, 2, 2)), (400, 8, None), (60, 120, None)],
+    [(400, 120, [(8, 2, 2)]), (400, 8, []), (60, 120, [])],
     ids=["deep", "narrow", "flat"],
 )
 def test_small_batches_have_blocks_of_two_samples_where_that_is_faster(monkeypatch, levels, width, want):
     monkeypatch.setattr(heuristics.cuda_kernels, "why_unavailable", lambda: None)
     dag = Dag.from_edges(deep_circuit(levels, levels * width, seed=0), nodes=levels * width)
     plan = build_plan(dag, longest_path(dag), np.ones(dag.num_nodes, np.int32))
-    assert heuristics.choose_fused(plan, packing.CSR).block.lanes == 8
-    fused = heuristics.choose_fused(plan, packing.CSR, small_batches=True)
-    assert (fused and fused.block) == want
+    large, *small = heuristics.choose_fused(plan, packing.CSR)
+    assert large.block.lanes == 8
+    assert [config.block for config in small] == want
 
 
 @pytest.mark.parametrize(("feedback", "advises"), [("fewest", True), ("all", False)])

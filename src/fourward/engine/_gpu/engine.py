@@ -79,13 +79,11 @@ class Gpu(KernelEngine):
 
         def prepare(plan: Plan) -> Runner:
             layout = choose_layout(plan)
-            runner = _GpuRunner(plan, *pack(plan, layout, choose_fused(plan, layout)), self.ops)
-            fused = choose_fused(plan, layout, small_batches=True)
-            if fused is None:
-                return runner
-            small = _GpuRunner(plan, *pack(plan, layout, fused), self.ops)
-            is_faster = heuristics.choose_config(small.shape, 128).strategy == "csr_fused"
-            return _ByBatch(small, runner) if is_faster else runner
+            packed = [pack(plan, layout, fused) for fused in choose_fused(plan, layout)] or [pack(plan, layout)]
+            runner, *small = (_GpuRunner(plan, *pair, self.ops) for pair in packed)
+            if small and heuristics.choose_config(small[0].shape, 128).strategy == "csr_fused":
+                return _ByBatch(small[0], runner)
+            return runner
 
         return prepare_pruned(plan, prepare)
 

@@ -85,30 +85,23 @@ def fused_config(runs: list[tuple[int, int]], block: BlockShape) -> FusedConfig:
     return FusedConfig(runs, block, block.max_slots(FUSED_SHARED_BYTES))
 
 
-def choose_fused(plan: Plan, layout: int, small_batches: bool = False) -> FusedConfig | None:
-    """The levels that are fused; None if there are none.
-
-    Args:
-        plan: The plan.
-        layout: Its layout.
-        small_batches: For batches of at most SMALL_BATCH; None if they need nothing else than large ones.
-    """
+def choose_fused(plan: Plan, layout: int) -> list[FusedConfig]:
+    """The levels that are fused: for all batches, and then for those of at most SMALL_BATCH if these differ."""
     if layout == TILED or cuda_kernels.why_unavailable() is not None or not _has_shared_memory():
-        return None
+        return []
     runs = narrow_runs(plan, MAX_FUSED_WIDTH)
     if not runs:
-        return None
+        return []
     width = np.diff(plan.level_start)
     neuron_edges = np.diff(plan.edge_start)[plan.dag.num_inputs :]
     level_edges = np.add.reduceat(neuron_edges, plan.level_start[:-1] - plan.dag.num_inputs)
     inside = np.concatenate([np.arange(low, high) for low, high in runs])
     degree = level_edges[inside].sum() / width[inside].sum()
     load = float(np.percentile(width[inside] + level_edges[inside] / 8, 90))
-    if small_batches:
-        if load <= LEAST_LOAD or len(inside) < LEAST_FUSED_LEVELS:
-            return None
-        return fused_config(runs, BlockShape(_warps(load / 16, 2, 8), 2 if degree < 3 else 4, 2))
-    return fused_config(runs, BlockShape(_warps(load / 4, 4, 16), 2 if degree < 3 else 4 if degree < 8 else 8, 8))
+    blocks = [BlockShape(_warps(load / 4, 4, 16), 2 if degree < 3 else 4 if degree < 8 else 8, 8)]
+    if load > LEAST_LOAD and len(inside) >= LEAST_FUSED_LEVELS:
+        blocks.append(BlockShape(_warps(load / 16, 2, 8), 2 if degree < 3 else 4, 2))
+    return [fused_config(runs, block) for block in blocks]
 
 
 def _has_shared_memory() -> bool:
