@@ -31,8 +31,11 @@ def test_the_report_is_written_to_the_chosen_folder(folder, capsys, monkeypatch)
 @pytest.mark.parametrize("command", ["figures", "report"])
 def test_no_results_no_pages(tmp_path, command, capsys):
     assert main(["study", command, "--out", str(tmp_path)]) == 2
-    assert "results.sqlite not found" in capsys.readouterr().err
+    assert "results.sqlite not found. Run an experiment" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+    (tmp_path / "results.sqlite.xz").touch()
+    assert main(["study", command, "--out", str(tmp_path)]) == 2
+    assert "results.sqlite.xz (xz -dk)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

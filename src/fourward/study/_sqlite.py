@@ -143,7 +143,9 @@ def _check_header(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(100)
     except FileNotFoundError:
-        raise StudyError(f"results file {path} not found. Run an experiment to create it.") from None
+        packed = path.with_name(f"{path.name}.xz")
+        advice = f"Unpack {packed} (xz -dk)." if packed.exists() else "Run an experiment to create it."
+        raise StudyError(f"results file {path} not found. {advice}") from None
     except OSError as error:
         raise StudyError(f"can't read {path}: {error.strerror}.") from error
     if len(head) < 100 or not head.startswith(_MAGIC):
